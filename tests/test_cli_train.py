@@ -149,8 +149,8 @@ def test_help_lines_are_filled(lawful, recipe):
         (("classify", "--resize", "8"), "resize must be a height and a width, got (8,)"),
         (("--resume", "nowhere"), "nowhere"),
         (("--resume",), "lawful train --resume RUN takes no other arguments"),
-        (("--resume", "a", "--epochs", "3"), "takes no other arguments, got --resume a --epochs 3"),
-        (("classify", "--resume", "a"), "takes no other arguments, got classify --resume a"),
+        (("--resume", "a", "--epochs", "3"), "than --override NAME=VALUE, got --resume a --epochs 3"),
+        (("classify", "--resume", "a"), "than --override NAME=VALUE, got classify --resume a"),
     ],
 )
 def test_invalid_arguments(lawful, work_dir, arguments, sentence):
@@ -308,6 +308,10 @@ def test_resuming_with_an_edited_config(lawful, work_dir, altered_run, change, s
     change(held)
     path.write_text(json.dumps(held))
     code, _, err = lawful("train", "--resume", "runs/regress-001")
+    assert code == 4
+    assert "config.json of runs/regress-001 does not match its checksum: it was edited or damaged" in err
+    (path.parent / "checksums.json").unlink()
+    code, _, err = lawful("train", "--resume", "runs/regress-001")
     assert code in (1, 4)
     assert sentence in err
 
@@ -330,6 +334,7 @@ def altered_run(trained_run, work_dir):
 def test_a_narrow_terminal_shows_the_first_metric(lawful, work_dir, altered_run, monkeypatch):
     folder = work_dir / "runs/regress-001"
     results = json.loads((folder / "results.json").read_text())
+    (folder / "checksums.json").unlink()
     (folder / "results.json").write_text(json.dumps(results | {"test": {"error": 1.0, "other": 2.0}}))
     config = json.loads((folder / "config.json").read_text())
     config["options"]["run"] = "runs/regress-001"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
@@ -205,10 +206,13 @@ def write_file(path: Path | str, data: bytes | str, *, root: Path | None = None)
         root: Folder below which no link is followed.
     """
     data = data.encode("utf-8", "backslashreplace") if isinstance(data, str) else data
-    path = Path(path) if root is not None else Path(path).resolve()
+    path = Path(path)
+    path = path.resolve() if root is None and path.is_symlink() else path
     if root is None and path.exists() and not path.is_file():
         path.write_bytes(data)
         return
+    if root is None and not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
     with pinned(path.parent, root=root) as folder:
         final, temporary = folder / path.name, folder / _temporary_name()
         try:

@@ -3,6 +3,7 @@
 import os
 import shutil
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -136,10 +137,12 @@ def test_a_folder_swapped_for_a_link_between_check_and_use(run, outside):
 
     def swap():
         while not stop.is_set():
-            os.rename(run.samples, moved)
-            run.samples.symlink_to(outside)
-            run.samples.unlink()
-            os.rename(moved, run.samples)
+            with suppress(OSError):  # the writer may have created a folder
+                shutil.rmtree(moved, ignore_errors=True)
+                os.rename(run.samples, moved)
+                run.samples.symlink_to(outside)
+                run.samples.unlink()
+                os.rename(moved, run.samples)
 
     thread = threading.Thread(target=swap)
     thread.start()

@@ -35,7 +35,7 @@ def test_repr_tells_recipe_status_and_results(tmp_path):
     assert "a&amp;b/mlp-001</b>: mlp, finished, &lt;accuracy&gt; 0.5" in shown
     assert 'a%26b/mlp-001/report.html"' in shown
     (run.path / "results.json").write_text("3")
-    assert "must be a JSON object" in repr(run)
+    assert "does not match its checksum" in repr(run)
 
 
 def test_summary_has_validation_results_without_a_test(tmp_path):
@@ -53,6 +53,7 @@ def test_summary_has_validation_results_without_a_test(tmp_path):
 
 def test_errors_name_the_run(tmp_path):
     run = Run.create(tmp_path, "mlp", {})
+    (run.path / "checksums.json").unlink()
     with pytest.raises(FileNotFoundError, match=r"there is no run at .*mlp-009: .* has mlp-001"):
         Run(tmp_path / "mlp-009")
     with pytest.raises(FileNotFoundError, match="has no runs"):

@@ -130,7 +130,7 @@ def test_an_invalid_number_of_threads_is_refused(tmp_path, wrong):
 
 def test_resuming_with_other_data_is_refused(tmp_path):
     run = train(plan(steps=1, data_fingerprint="a"), trainer=ENGINE, output_dir=tmp_path)
-    with pytest.raises(TrainingFailed, match="its data has changed"):
+    with pytest.raises(TrainingFailed, match="its data, or their split, have changed"):
         train(plan(data_fingerprint="b"), trainer=ENGINE, resume=run)
 
 

@@ -6,6 +6,7 @@ import ast
 import gc
 import inspect
 import io
+import json
 import os
 import re
 import sys
@@ -21,7 +22,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from lawful._files import write_file
+from lawful._files import list_folder, write_file
 from lawful._json import field_types
 from lawful._names import printable, quote
 from lawful.checking.formatting import format_number
@@ -37,21 +38,18 @@ def train(arguments: Sequence[str]) -> int:
     """Trains a model with a recipe, or resumes a run."""
     from lawful.training import Run, TrainingFailed
     from lawful.training import train as start
-    from lawful.training.registry import RECIPES, _unknown_recipe, recipe_of
+    from lawful.training.registry import RECIPES, _unknown_recipe, build_recipe, recipe_of
 
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_list_recipes(RECIPES))
         return 0 if arguments else USAGE
-    run, output_dir = None, Path("runs")
+    run, output_dir, override = None, Path("runs"), {}
     try:
         if any(word.partition("=")[0] == "--resume" for word in arguments):
-            words = [part for word in arguments for part in word.split("=", 1)]
-            if len(words) != 2 or words[0] != "--resume":
-                got = " ".join(arguments)
-                say(f"error: lawful train --resume RUN takes no other arguments, got {got}")
-                return USAGE
-            run = Run(words[1])
+            folder, override = _parse_resume(arguments)
+            run = Run(folder)
             recipe, output_dir = recipe_of(run), run.path.parent
+            build_recipe(recipe, override)
         elif arguments[0] not in RECIPES:
             say(f"error: {_unknown_recipe(arguments[0])}")
             return USAGE
@@ -61,7 +59,7 @@ def train(arguments: Sequence[str]) -> int:
         say(f"error: {error}")
         return USAGE
     try:
-        finished = start(recipe, resume=run, output_dir=output_dir)
+        finished = start(recipe, resume=run, output_dir=output_dir, override=override)
     except TrainingFailed as error:
         say(f"error: {error}")
         return INTERRUPTED if isinstance(error.__cause__, KeyboardInterrupt) else FAILED
@@ -76,6 +74,39 @@ def train(arguments: Sequence[str]) -> int:
     return 0
 
 
+def _parse_resume(arguments: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    """Parses `--resume RUN` with any number of `--override NAME=VALUE`. Values are JSON or words."""
+    usage = f"lawful train --resume RUN takes no other arguments than --override NAME=VALUE, got {' '.join(arguments)}"
+    folder, override = None, {}
+    words = iter(arguments)
+    for word in words:
+        flag, equals, value = word.partition("=")
+        value = value if equals else next(words, "")
+        if flag == "--resume" and folder is None and value:
+            folder = value
+        elif flag == "--override" and "=" in value:
+            name, _, text = value.partition("=")
+            override[name.removeprefix("--").replace("-", "_")] = _parse_value(text)
+        else:
+            raise ValueError(usage)
+    if folder is None:
+        raise ValueError(usage)
+    return folder, override
+
+
+def _parse_value(text: str) -> Any:
+    """Parses JSON; other text is a word.
+
+    Examples:
+        >>> _parse_value("1e-3"), _parse_value("[64, 32]"), _parse_value("adamw")
+        (0.001, [64, 32], 'adamw')
+    """
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
 def _format_numbers(results: Any) -> str:
     numbers = results.items() if isinstance(results, dict) else ()
     named = ((quote(name), value) for name, value in numbers if isinstance(value, int | float))
@@ -83,7 +114,12 @@ def _format_numbers(results: Any) -> str:
 
 
 def _list_recipes(recipes: typing.Mapping[str, Any]) -> str:
-    lines = ["usage: lawful train RECIPE [OPTIONS]", "       lawful train --resume RUN", "", "recipes:"]
+    lines = [
+        "usage: lawful train RECIPE [OPTIONS]",
+        "       lawful train --resume RUN [--override NAME=VALUE ...]",
+        "",
+        "recipes:",
+    ]
     width = max(map(len, recipes))
     for name, kind in recipes.items():
         lines.append(f"  {name:<{width}} {(kind.__doc__ or '').strip().splitlines()[0]}")
@@ -268,14 +304,20 @@ def _class_definitions(module: str) -> dict[str, ast.ClassDef]:
 # ---------------------------------------------------------------- lawful runs, lawful predict
 
 
-def runs(folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")] = "runs") -> int:
+def runs(
+    folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")] = "runs",
+    verify: tyro.conf.FlagCreatePairsOff[bool] = False,
+) -> int:
     """List the runs of a folder with their recipe, data, status and result.
 
     Args:
-        folder: Folder of the runs.
+        folder: Folder of the runs. With --verify, it may be a run.
+        verify: Compare all files with their checksums instead; the exit code is 1 if one was edited or is damaged.
     """
     from lawful.training import runs as list_runs
 
+    if verify:
+        return _verify_runs(Path(folder))
     listed = list_runs(folder)
     if not listed:
         say(f"{folder} has no runs")
@@ -296,6 +338,28 @@ def runs(folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOL
         table.add_row(*map(quote, (run.path, run.config.get("recipe") or "-", data, *columns)))
     console.print(table)
     return 0
+
+
+def _verify_runs(folder: Path) -> int:
+    """Compares the files of runs with their checksums, and prints what differs."""
+    from lawful.training import Run
+
+    names = list_folder(folder)
+    paths = [folder] if "config.json" in names else [folder / name for name in names]
+    paths = [path for path in paths if "config.json" in list_folder(path)]
+    damaged = 0
+    for path in paths:
+        try:
+            problems = Run(path).problems()
+        except (ValueError, OSError) as error:
+            problems = [str(error)]
+        damaged += bool(problems)
+        print(f"{quote(path)}: {'intact' if not problems else 'damaged'}")
+        for problem in problems:
+            print(printable(f"  {problem}"))
+    if not paths:
+        say(f"{quote(folder)} has no runs")
+    return FAILED if damaged else 0
 
 
 _FILE_WIDTH = 1000

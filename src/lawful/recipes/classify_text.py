@@ -486,7 +486,7 @@ class ClassifyTextRecipe(TransformerConfig, TransformerOptimizationConfig, Evalu
             ema_decay=self.ema_decay or None,
             claims=partial(_claims, vocab_size=tokenizer.vocab_size),
             model_config={"tokenizer": tokenizer.to_json(), "text_spec": spec},
-            data_fingerprint=texts.fingerprint,
+            data_fingerprint=":".join(part.fingerprint for part in (train, validation, test)),
             notes=_describe(texts),
             warnings=(*texts.notes, *_leaks(train, test)),
             data=LabeledTextData(train, validation, test),

@@ -159,7 +159,7 @@ class SupervisedDataConfig(DataConfig):
                 labels=labels,
                 classes=examples.classes,
             )
-        fingerprint = examples.fingerprint()
+        data_fingerprint = fingerprint(examples.inputs, examples.targets, *rows)
         if table is not None and isinstance(encoding, TableEncoding):
             is_train = np.zeros(len(examples), dtype=bool)
             is_train[rows[0].numpy()] = True
@@ -180,7 +180,7 @@ class SupervisedDataConfig(DataConfig):
                 *_missing_classes(parts),
                 *(f"{leak}: {leak.second} does not measure generalization" for leak in duplicates),
             ),
-            fingerprint=fingerprint,
+            fingerprint=data_fingerprint,
             columns=columns,
         )
 
@@ -681,7 +681,7 @@ class GenerativeDataConfig(DataConfig):
                 *_data_warnings(parts["train"], dequantizer),
                 *(f"{leak}: {leak.second} does not measure generalization" for leak in duplicates),
             ),
-            fingerprint=fingerprint(x) if raw.labels is None else fingerprint(x, raw.labels),
+            fingerprint=fingerprint(x, *([] if raw.labels is None else [raw.labels]), *rows.values()),
             name=Path(self.data).name,
         )
 

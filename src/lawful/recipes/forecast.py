@@ -618,7 +618,9 @@ class ForecastRecipe(DecoderConfig, TransformerOptimizationConfig, Recipe[Foreca
                 name=_LANGUAGE_MODEL,
             ),
             model_config=config,
-            data_fingerprint=fingerprint(torch.from_numpy(np.nan_to_num(series.values))),
+            data_fingerprint=fingerprint(
+                torch.from_numpy(np.nan_to_num(series.values)), torch.tensor(data.train_length)
+            ),
             notes=notes,
             data=data,
         )

@@ -313,7 +313,9 @@ class GraphClassifyRecipe(GraphDataConfig, OptimizationConfig, EvaluationConfig,
             grad_accumulation_steps=self.grad_accumulation_steps,
             claims=_claims,
             model_config=model_config,
-            data_fingerprint=fingerprint(labels, *(t for g in graphs for t in (g.x, g.edge_index))),
+            data_fingerprint=fingerprint(
+                labels, *(t for g in graphs for t in (g.x, g.edge_index)), *data.splits.values()
+            ),
             notes=[_describe(Path(self.data).name, data, encoding)],
             warnings=data.warnings,
             data=data,

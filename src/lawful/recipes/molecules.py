@@ -341,7 +341,7 @@ class MoleculesRecipe(OptimizationConfig, EvaluationConfig, Recipe[MoleculeData]
             grad_accumulation_steps=self.grad_accumulation_steps,
             claims=_claims,
             model_config={"elements": list(elements), "target": target},
-            data_fingerprint=fingerprint(targets, *(graph.x for graph in data.graphs)),
+            data_fingerprint=fingerprint(targets, *(graph.x for graph in data.graphs), *splits.values()),
             notes=[_describe(Path(self.data).name, data, elements)],
             warnings=notes,
             data=data,

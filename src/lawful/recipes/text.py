@@ -300,7 +300,7 @@ class TextRecipe(DecoderConfig, TransformerOptimizationConfig, EvaluationConfig,
             grad_accumulation_steps=self.grad_accumulation_steps,
             claims=partial(language_model_claims, vocab_size=tokenizer.vocab_size, context_length=self.context_length),
             model_config={"tokenizer": tokenizer.to_json()},
-            data_fingerprint=tokenized.fingerprint,
+            data_fingerprint=f"{tokenized.fingerprint}:{len(train)}",
             notes=(
                 f"{corpus.name}: {len(tokenized):,} tokens ({tokenizer.to_json()['kind']}, vocabulary "
                 f"{tokenizer.vocab_size:,}), {len(train):,} for training, {len(validation):,} for validation",

@@ -202,6 +202,7 @@ class TranslateRecipe(DecoderConfig, TransformerOptimizationConfig, EvaluationCo
         batches = PairBatches(train, tokenizer, batch_size=self.batch_size or 64, seed=self.seed)
         special = batches.special_tokens
         steps = self.num_steps(len(batches))
+        texts = [text for part in (train, validation, test) for text in (*part.sources, "", *part.targets, "")]
         some = validation.select(range(0, len(validation), -(-len(validation) // _EVAL_PAIRS)))
         loss_fn = partial(_loss, padding=special.padding)
         return TrainingSetup(
@@ -223,9 +224,7 @@ class TranslateRecipe(DecoderConfig, TransformerOptimizationConfig, EvaluationCo
                 "max_new_tokens": max_new_tokens,
                 "columns": pairs.columns,
             },
-            data_fingerprint=sha256(
-                "\n".join((*pairs.sources, "", *pairs.targets)).encode("utf-8", "replace")
-            ).hexdigest(),
+            data_fingerprint=sha256("\n".join(texts).encode("utf-8", "replace")).hexdigest(),
             notes=(
                 f"{pairs.name}: {len(pairs):,} pairs, the first: {pairs.sources[0][:60]!r}, {pairs.targets[0][:60]!r}; "
                 f"{len(train):,} for training, {len(validation):,} for validation, {len(test):,} for the test",

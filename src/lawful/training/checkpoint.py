@@ -173,6 +173,16 @@ class Checkpoints:
                     corrupt.append(str(error))
         return None
 
+    def problems(self) -> list[str]:
+        """Returns the errors of the checkpoints that are not intact."""
+        found = []
+        for step in self.steps():
+            try:
+                _verify_checksums(self.path(step), self.root)
+            except ValueError as error:
+                found.append(f"{error}, in {quote(self.folder)}")
+        return found
+
     def mark_corrupt(self, *, after: int) -> None:
         """Renames the checkpoints after a step to `*.corrupt`."""
         for step in self.steps():
@@ -355,9 +365,21 @@ def _optimizer_state(optimizer: torch.optim.Optimizer, names: Mapping[int, str])
 
 
 def _load_optimizer_state(
-    optimizer: torch.optim.Optimizer, names: Mapping[int, str], tensors: Mapping[str, Tensor], metadata: _Metadata
+    optimizer: torch.optim.Optimizer,
+    names: Mapping[int, str],
+    tensors: Mapping[str, Tensor],
+    metadata: _Metadata,
+    *,
+    keep_options: bool = False,
 ) -> None:
     """Restores an optimizer's state and options.
+
+    Args:
+        optimizer: The optimizer.
+        names: The name of each parameter by its `id`.
+        tensors: Tensors of the state.
+        metadata: Other values of the state, and the options.
+        keep_options: Whether the optimizer keeps its own options, such as the learning rate.
 
     Raises:
         ValueError: If the state is from another optimizer.
@@ -368,7 +390,9 @@ def _load_optimizer_state(
     if len(groups) != len(optimizer.param_groups):
         raise ValueError(f"expected {len(optimizer.param_groups)} parameter groups, got {len(groups)}")
     for group, options in zip(optimizer.param_groups, groups, strict=True):
+        own = {key: group[key] for key in optimizer.defaults if key in group} if keep_options else {}
         _load_group_options(group, options)
+        group |= own
     parameters, in_lists = _named_parameters(optimizer, names), set[str]()
 
     def decode(value: Any) -> Any:

@@ -134,14 +134,14 @@ _RELATED: dict[str, tuple[str, ...]] = {
 """Options with another meaning that an unknown name may be about; the error names them."""
 
 
-def build_recipe(recipe: str | type[Recipe[Any]], options: Mapping[str, Any]) -> Recipe[Any]:
+def build_recipe(recipe: str | type[Recipe[Any]] | Recipe[Any], options: Mapping[str, Any]) -> Recipe[Any]:
     """Builds a recipe from flat options, as the command line does.
 
     Options of the chosen model, or of another union, stand beside those of the recipe. Usual other names work as well,
     such as `lr` for `learning_rate`.
 
     Args:
-        recipe: Name of the recipe, or its class.
+        recipe: Name of the recipe, its class, or a recipe whose other options are kept.
         options: Values by name.
 
     Raises:
@@ -153,9 +153,10 @@ def build_recipe(recipe: str | type[Recipe[Any]], options: Mapping[str, Any]) ->
     """
     if isinstance(recipe, str) and recipe not in RECIPES:
         raise ValueError(_unknown_recipe(recipe))
-    kind = RECIPES[recipe] if isinstance(recipe, str) else recipe
+    base = recipe if isinstance(recipe, Recipe) else (RECIPES[recipe] if isinstance(recipe, str) else recipe)()
+    kind = type(base)
     members = {name: _find_member(name, kinds, options.get(name)) for name, kinds in _unions(kind).items()}
-    chosen = {name: getattr(kind(), name) if member is None else member for name, member in members.items()}
+    chosen = {name: getattr(base, name) if member is None else member for name, member in members.items()}
     values: dict[str, Any] = {}
     for name, value in options.items():
         option = _find_option(kind, chosen, name)
@@ -167,7 +168,7 @@ def build_recipe(recipe: str | type[Recipe[Any]], options: Mapping[str, Any]) ->
     for name, member in chosen.items():
         given = {f.name: values.pop(f.name) for f in fields(member) if f.name in values and f.name not in own}
         values[name] = replace(member, **given)
-    return kind(**values)
+    return replace(base, **values)
 
 
 def _unknown_recipe(name: str) -> str:
@@ -235,6 +236,7 @@ def recipe_of(run: Run) -> Recipe[Any]:
     Raises:
         ValueError: If the configuration names no known recipe, or has invalid options.
     """
+    run.verify("config.json")
     name = run.config.get("recipe")
     if name is None:
         raise ValueError(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import html
 import io
+import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,17 +19,27 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
 from lawful import _json
-from lawful._files import create_folder, fsync_folder, list_folder, opened_path, write_file
+from lawful._files import (
+    create_folder,
+    fsync_folder,
+    list_folder,
+    open_file,
+    opened_path,
+    refuse_links,
+    write_file,
+)
 from lawful._names import csv_text, quote
 from lawful.checking.formatting import format_number
 from lawful.training.checkpoint import Checkpoints, _contiguous_copies
-from lawful.training.storage import _read_last_metrics, _read_metrics, _to_json_lines
+from lawful.training.storage import _read_last_metrics, _read_metrics, _seal_lines
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 RUNS = Path("runs")
 """Default folder of runs."""
+_CHECKSUMS, _CHECKED, _MAX_VERSIONS = "checksums.json", ("config.json", "model.safetensors", "results.json"), 16
+"""File of the SHA-256 checksums, the files that it covers, and the maximum number of versions of a file in it."""
 
 
 class Run:
@@ -71,7 +83,9 @@ class Run:
         try:
             for inner in ("state", "figures", "samples"):
                 (path / inner).mkdir()
-            write_file(path / "config.json", _json.dump(config).encode(), root=path)
+            data = _json.dump(config).encode()
+            write_file(path / _CHECKSUMS, _json.dump({"config.json": [_sha256(data)]}).encode(), root=path)
+            write_file(path / "config.json", data, root=path)
             fsync_folder(folder)
         except BaseException:
             shutil.rmtree(path, ignore_errors=True)
@@ -104,7 +118,10 @@ class Run:
     @property
     def results(self) -> dict[str, Any]:
         """Results of the trained model; empty until training has finished."""
-        return self._load_object("results.json") if (self.path / "results.json").exists() else {}
+        if not os.path.lexists(self.path / "results.json"):
+            return {}
+        self.verify("results.json")
+        return self._load_object("results.json")
 
     @property
     def report(self) -> Path:
@@ -167,7 +184,8 @@ class Run:
             ValueError: If there are no readable weights.
         """
         path = self.path / "model.safetensors"
-        if path.exists() or path.is_symlink():
+        if os.path.lexists(path):
+            self.verify("model.safetensors")
             try:
                 with opened_path(path, root=self.root) as name:
                     return load_file(name)
@@ -184,11 +202,79 @@ class Run:
         prefix = "ema." if any(name.startswith("ema.") for name in checkpoint.tensors) else "model."
         return {name.removeprefix(prefix): t for name, t in checkpoint.tensors.items() if name.startswith(prefix)}
 
+    def verify(self, name: str) -> None:
+        """Raises a ValueError if a file does not match its checksum.
+
+        Args:
+            name: `config.json`, `model.safetensors` or `results.json`. A file without a checksum is accepted.
+        """
+        versions = self._checksums().get(name)
+        if versions is None:
+            return
+        with open_file(self.path / name, root=self.root) as file:
+            checksum = hashlib.file_digest(file, "sha256").hexdigest()
+        if checksum not in versions:
+            remedy = ""
+            if name == "config.json":
+                remedy = f", and change options with: lawful train --resume {quote(self.path)} --override NAME=VALUE"
+            raise ValueError(
+                f"{name} of {quote(self.path)} does not match its checksum: it was edited or damaged. "
+                f"Restore it{remedy}"
+            )
+
+    def problems(self) -> list[str]:
+        """Checks every file that has a checksum, and returns what is damaged, edited or missing."""
+        found: list[str] = []
+
+        def attempt(check: Callable[[], object]) -> Any:
+            try:
+                return check()
+            except (ValueError, OSError) as error:
+                found.append(str(error))
+
+        attempt(lambda: refuse_links(self.path))
+        checksums = attempt(self._checksums) or {}
+        for name in _CHECKED:
+            if os.path.lexists(self.path / name):
+                attempt(lambda name=name: self.verify(name))
+                found += [] if name in checksums else [f"{name} of {quote(self.path)} has no checksum"]
+            elif name == "config.json":
+                found.append(f"{name} of {quote(self.path)} is missing")
+        results = attempt(lambda: self.results) or {}
+        lines = attempt(lambda: self.metrics) or []
+        if lines and results.get("steps", lines[-1]["step"]) != lines[-1]["step"]:
+            last = lines[-1]["step"]
+            found.append(f"metrics.jsonl of {quote(self.path)} ends at step {last}, expected {results['steps']}")
+        if results and not os.path.lexists(self.path / "model.safetensors"):
+            found.append(f"model.safetensors of {quote(self.path)} is missing")
+        found += attempt(lambda: self.checkpoints.problems()) or []
+        return [*found, *(text for member in attempt(lambda: self.members) or [] for text in member.problems())]
+
     def write(self, name: str, data: bytes | str) -> Path:
         """Writes a file of the run atomically, such as `samples/text.txt`, and returns its path."""
         path = self.path / name
+        if path.parent != self.path:
+            create_folder(path.parent, root=self.root)
+        if name in _CHECKED:
+            self._record(name, data.encode() if isinstance(data, str) else data)
         write_file(path, data, root=self.root)
         return path
+
+    def _record(self, name: str, data: bytes) -> None:
+        """Adds a checksum before the file is written, so that a crash leaves the old or the new file with its own."""
+        checksums = self._checksums()
+        versions = [_sha256(data), *checksums.get(name, [])][:_MAX_VERSIONS]
+        if name in checksums or not os.path.lexists(self.path / name):
+            write_file(self.path / _CHECKSUMS, _json.dump({**checksums, name: versions}).encode(), root=self.root)
+
+    def _checksums(self) -> dict[str, list[str]]:
+        """Returns the checksums of the versions of each file, newest first."""
+        if not os.path.lexists(self.path / _CHECKSUMS):
+            return {}
+        found = self._load_object(_CHECKSUMS)
+        if not all(isinstance(versions, list) for versions in found.values()):
+            raise ValueError(f"{_CHECKSUMS} of {quote(self.path)} is damaged: delete it to use the run without it")
+        return found
 
     def write_array(self, name: str, array: np.ndarray) -> Path:
         """Writes an array as a `.npy` file of the run."""
@@ -202,7 +288,7 @@ class Run:
 
     def save_metrics(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Writes `metrics.jsonl`."""
-        self.write("metrics.jsonl", _to_json_lines(lines))
+        self.write("metrics.jsonl", _seal_lines(lines))
 
     def save_results(self, results: Mapping[str, Any]) -> None:
         """Writes `results.json`."""
@@ -232,6 +318,10 @@ def runs(folder: Path | str = RUNS, *, root: Path | None = None) -> list[Run]:
             path = Path(folder) / name
             opened.append(((path / "config.json").lstat().st_mtime, path, Run(path, root=root)))
     return [run for *_, run in sorted(opened, key=lambda found: found[:2])]
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def _list_names(folder: Path) -> str:

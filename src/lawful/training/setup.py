@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -220,6 +221,7 @@ def _run_config(
         "defaults": _json.to_json(TrainerConfig() if custom else type(recipe)()),
         "model": _json.to_json(dict(setup.model_config)),
         "data": setup.data_fingerprint,
+        **({"setup": _setup_facts(setup)} if custom else {}),
         "threads": threads,
         "device": trainer.device,
         "platform": platform.platform(terse=True),
@@ -229,14 +231,40 @@ def _run_config(
     }
 
 
-def _changed_option(recipe: Recipe[Any] | TrainingSetup[Any], run: Run) -> str | None:
-    """Returns the first option that differs between a recipe and a run. Trainer options may differ."""
-    options = run.config.get("options")
-    if isinstance(recipe, TrainingSetup) or not isinstance(options, dict):
-        return None
-    trainer = {field.name for field in fields(TrainerConfig)}
-    own = _json.to_json(recipe)
-    return next((name for name, value in own.items() if name not in trainer and options.get(name) != value), None)
+def _setup_facts(setup: TrainingSetup[Any]) -> dict[str, Any]:
+    """Returns the optimizers of a setup without a recipe, their options, and the size of the batches."""
+    facts: dict[str, Any] = {"batch_size": getattr(setup.batches, "batch_size", None)}
+    for number, step in enumerate(setup.optimizer_steps):
+        prefix = f"optimizer{number or ''}"
+        facts[prefix] = type(step.optimizer).__name__
+        for index, group in enumerate(step.optimizer.param_groups):
+            named = {name: value for name, value in group.items() if name != "params" and _is_plain(value)}
+            facts |= {f"{prefix}.{f'{index}.' if index else ''}{name}": value for name, value in named.items()}
+    return _json.to_json(facts)
+
+
+def _is_plain(value: Any) -> bool:
+    """Returns whether JSON has the value."""
+    if isinstance(value, tuple | list):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value))
+
+
+def _changed_options(
+    recipe: Recipe[Any] | TrainingSetup[Any], setup: TrainingSetup[Any], trainer: TrainerConfig, run: Run
+) -> dict[str, tuple[Any, Any]]:
+    """Returns the options that differ between a run and a training that resumes it, as old and new values.
+
+    Options of the trainer may differ, except for the seed.
+    """
+    kept = {field.name for field in fields(TrainerConfig)} - {"seed"}
+    old, new = run.config.get("options"), _json.to_json(trainer if isinstance(recipe, TrainingSetup) else recipe)
+    old = old if isinstance(old, dict) else {}
+    if isinstance(recipe, TrainingSetup) and isinstance(facts := run.config.get("setup"), dict):
+        old, new = old | facts, new | _setup_facts(setup)
+    return {
+        name: (old[name], value) for name, value in new.items() if name not in kept and old.get(name, value) != value
+    }
 
 
 def _check_trained_model(setup: TrainingSetup[Any], trainer: TrainerConfig) -> list[Verdict]:

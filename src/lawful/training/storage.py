@@ -6,13 +6,16 @@ import io
 import json
 import math
 import os
+import re
 import time
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from lawful._files import open_append, open_file, write_file
+from lawful._names import quote
 
 
 class _MetricsLog:
@@ -26,9 +29,11 @@ class _MetricsLog:
     """
 
     def __init__(self, path: Path, *, step: int = 0, seconds: float = 0.0, root: Path | None = None) -> None:
-        if path.exists():
-            lines = [line for line in _read_metrics(path, root=root) if line["step"] <= step]
-            write_file(path, _to_json_lines(lines), root=root)
+        self._crc = 0
+        if os.path.lexists(path):
+            text = _seal_lines(_read_metrics(path, root=root, up_to=step))
+            self._crc = int(text[-11:-3], 16) if text else 0
+            write_file(path, text, root=root)
         self._file = io.TextIOWrapper(open_append(path, root=root), encoding="utf-8")
         self._flushed = time.monotonic()
         self._start = self._flushed - seconds
@@ -37,7 +42,8 @@ class _MetricsLog:
         """Appends the metrics of a step. Values that are not finite are written as null."""
         now = time.monotonic()
         finite = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-        self._file.write(json.dumps({"step": step, **finite, "time": round(now - self._start, 4)}) + "\n")
+        line, self._crc = _seal({"step": step, **finite, "time": round(now - self._start, 4)}, self._crc)
+        self._file.write(line)
         if now - self._flushed > 1:
             self._file.flush()
             self._flushed = now
@@ -53,18 +59,44 @@ class _MetricsLog:
             self._file.close()
 
 
-def _to_json_lines(lines: Iterable[Mapping[str, Any]]) -> str:
-    return "".join(json.dumps(line) + "\n" for line in lines)
+_SEAL = re.compile(r', "crc": "([0-9a-f]{8})"}\n?')
+"""End of a line: the CRC-32 of the line without it and of the lines before."""
 
 
-def _read_metrics(path: Path, *, root: Path | None = None) -> Iterator[dict[str, Any]]:
-    """Reads the lines of `metrics.jsonl` and skips lines that are cut off or have no step."""
+def _seal(line: Mapping[str, Any], crc: int) -> tuple[str, int]:
+    """Returns a line with its checksum, and the checksum. It continues that of the line before."""
+    text = json.dumps(line)
+    crc = zlib.crc32(text.encode(), crc)
+    return f'{text[:-1]}, "crc": "{crc:08x}"}}\n', crc
+
+
+def _seal_lines(lines: Iterable[Mapping[str, Any]]) -> str:
+    texts, crc = [], 0
+    for line in lines:
+        text, crc = _seal(line, crc)
+        texts.append(text)
+    return "".join(texts)
+
+
+def _read_metrics(path: Path, *, root: Path | None = None, up_to: int | None = None) -> Iterator[dict[str, Any]]:
+    """Reads the lines of `metrics.jsonl`, except for a last one that a crash has cut off.
+
+    Args:
+        path: The file.
+        root: Folder below which no link is followed.
+        up_to: Last step to read. Later lines may be damaged.
+
+    Raises:
+        ValueError: If a line does not match its checksum.
+    """
     try:
-        file = io.TextIOWrapper(open_file(path, root=root), encoding="utf-8", errors="replace")
+        file = io.TextIOWrapper(open_file(path, root=root), encoding="utf-8", errors="replace", newline="\n")
     except FileNotFoundError:
         return
     with file:
-        yield from _parse_metrics(file)
+        for line in _parse_metrics(file, path, up_to=up_to):
+            if up_to is None or line["step"] <= up_to:
+                yield line
 
 
 _TAIL_BYTES = 1 << 16
@@ -74,21 +106,57 @@ def _read_last_metrics(path: Path, *, root: Path | None = None) -> dict[str, Any
     """Reads the line of the last step from the end of `metrics.jsonl`."""
     try:
         with open_file(path, root=root) as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-            lines = _parse_metrics(file.read().decode(errors="replace").splitlines())
+            start = max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES)
+            file.seek(start)
+            texts = file.read().decode(errors="replace").splitlines(keepends=True)
     except FileNotFoundError:
         return None
-    return max(lines, key=lambda line: line["step"], default=None)
+    return max(_parse_metrics(texts, path, cut=start > 0), key=lambda line: line["step"], default=None)
 
 
-def _parse_metrics(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    for text in lines:
-        try:
-            line = json.loads(text)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(line, dict) and type(line.get("step")) is int:
+def _parse_metrics(
+    texts: Iterable[str], path: Path, *, up_to: int | None = None, cut: bool = False
+) -> Iterator[dict[str, Any]]:
+    """Parses lines and checks their checksums. Files without checksums may have invalid lines, which are skipped.
+
+    Args:
+        texts: The lines.
+        path: The file, for the error.
+        up_to: Last step; damage after it is no error.
+        cut: Whether lines are missing before the first; it is skipped then.
+    """
+    sealed: bool | None = None
+    crc, last = 0, None
+    for number, text in enumerate(texts, 1):
+        seal = _SEAL.fullmatch(text, max(0, len(text) - 20 - text.endswith("\n")))
+        if sealed is None:
+            sealed = seal is not None
+            if cut:
+                crc = int(seal[1], 16) if seal else 0
+                continue
+        line = _parse_line(text)
+        if sealed and seal is not None:
+            crc = zlib.crc32(f"{text[: seal.start()]}}}".encode(), crc)
+        if sealed != (seal is not None) or (seal is not None and (line is None or crc != int(seal[1], 16))):
+            if (seal is None and not text.endswith("\n")) or (up_to is not None and last is not None and last >= up_to):
+                return
+            raise ValueError(
+                f"line {number} of {quote(path)} does not match its checksum: "
+                "restore the file, or rename it to resume without its metrics"
+            )
+        if line is not None:
+            last = line["step"]
+            if sealed:
+                del line["crc"]
             yield line
+
+
+def _parse_line(text: str) -> dict[str, Any] | None:
+    try:
+        line = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return line if isinstance(line, dict) and type(line.get("step")) is int else None
 
 
 def _average_metrics(members: Iterable[Iterable[Mapping[str, Any]]]) -> list[dict[str, Any]]:

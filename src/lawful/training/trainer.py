@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from lawful import _json
-from lawful._files import lock, refuse_links, remove_unfinished
+from lawful._files import create_folder, lock, refuse_links, remove_unfinished
+from lawful._names import quote
 from lawful.blocks.modes import eval_mode
 from lawful.checking.formatting import format_number
 from lawful.optim import EMA
@@ -51,7 +52,7 @@ from lawful.training.setup import (
     Recipe,
     TrainerConfig,
     TrainingSetup,
-    _changed_option,
+    _changed_options,
     _check_trained_model,
     _run_config,
     _run_name,
@@ -70,6 +71,7 @@ def train(
     trainer: TrainerConfig | None = None,
     output_dir: Path | str = RUNS,
     resume: Run | Path | str | None = None,
+    override: Mapping[str, Any] | None = None,
     loggers: Iterable[Logger] = (),
     **options: Any,
 ) -> Run:
@@ -85,6 +87,9 @@ def train(
         trainer: Trainer options. Defaults to the options of the recipe.
         output_dir: Parent folder of the run.
         resume: Run to resume, or its folder.
+        override: Options of the resumed run to change, such as `{"learning_rate": 1e-4}`. All other options must be
+            those of the run. `config.json` records the change. For your own setup, the names are `batch_size`,
+            `optimizer` (its class), and its options such as `optimizer.lr`; the values are those of the setup.
         loggers: Receive the metrics of every step, besides the console and `metrics.jsonl`.
         options: Options of the recipe, if it is given by name.
 
@@ -101,12 +106,20 @@ def train(
         if run is None:
             raise TypeError("train() needs a recipe, or the run to resume")
         recipe = recipe_of(run)
+    if override and run is None:
+        raise TypeError(f"override={dict(override)} needs the run to resume: train(resume=run, override=...)")
+    original = recipe
+    if override and isinstance(recipe, Recipe):
+        recipe = build_recipe(recipe, override)
     if trainer is not None and isinstance(recipe, Recipe):
         recipe = _with_trainer_config(recipe, trainer)
     config = trainer or (recipe if isinstance(recipe, Recipe) else TrainerConfig())
     if isinstance(recipe, Recipe) and recipe.ensemble_members():
+        if override:
+            raise ValueError("options of an ensemble cannot be overridden: its members are trained in turn")
         return _train_ensemble(recipe, config, Path(output_dir), run, list(loggers))
-    return _train_one(recipe, config, Path(output_dir), run, list(loggers))
+    overrides = _Overrides(override or {}, original)
+    return _train_one(recipe, config, Path(output_dir), run, list(loggers), overrides=overrides)
 
 
 def _train_one(
@@ -116,11 +129,43 @@ def _train_one(
     resume: Run | None,
     loggers: list[Logger],
     ensemble: Run | None = None,
+    overrides: _Overrides | None = None,
 ) -> Run:
     with ExitStack() as stack:
         stack.enter_context(preserve_rng())
         stack.callback(torch.set_num_threads, torch.get_num_threads())
-        return _TrainingSession(recipe, config, output_dir, resume, loggers, stack, ensemble).run_to_end()
+        session = _TrainingSession(recipe, config, output_dir, resume, loggers, stack, ensemble)
+        session.overrides = overrides or session.overrides
+        return session.run_to_end()
+
+
+@dataclass(frozen=True)
+class _Overrides:
+    """Options of a resumed run that the user changes."""
+
+    values: Mapping[str, Any]
+    original: Recipe | TrainingSetup | None
+    """The recipe without the changes."""
+
+    def check(self, changed: Mapping[str, tuple[Any, Any]], run: Run) -> None:
+        """Raises a ValueError if an option has changed that is not overridden."""
+        for name, (old, new) in changed.items():
+            if name not in self.values and not (self.values and isinstance(self.original, Recipe)):
+                raise ValueError(
+                    f"cannot resume {quote(run.path)}: option {name!r} is {new!r}, the run has {old!r}. "
+                    f"To change it, override it: --override {name}=VALUE, or override={{{name!r}: ...}} in Python"
+                )
+        for name, value in self.values.items() if isinstance(self.original, TrainingSetup) else ():
+            if name not in changed or _json.to_json(changed[name][1]) != _json.to_json(value):
+                raise ValueError(f"override {name}={value!r} is not what the setup has: set it in the setup as well")
+
+    def explain_data(self, run: Run, seed: int) -> bool:
+        """Returns whether the data have changed only because of the overrides."""
+        if not self.values or not isinstance(self.original, Recipe):
+            return False
+        with preserve_rng():
+            seed_everything(seed)
+            return self.original.setup().data_fingerprint == run.config.get("data", "")
 
 
 class _TrainingSession:
@@ -139,6 +184,7 @@ class _TrainingSession:
         self.recipe, self.config, self.output_dir, self.stack = recipe, config, output_dir, stack
         self.run, self.ensemble = resume, ensemble
         self.processes = _SingleProcess()
+        self.overrides = _Overrides({}, None)
         self.started, self.progress = False, _Progress()
         self.console = ConsoleLogger()
         self.loggers = _Loggers([self.console, *loggers], self.say)
@@ -215,6 +261,10 @@ class _TrainingSession:
             self.lock_run(self.run)
             refuse_links(self.run.path)
             self.restore(self.run)
+        if self.processes.rank == 0:
+            path, progress = self.run.path / "metrics.jsonl", self.progress
+            self.metrics_log = _MetricsLog(path, step=progress.step, seconds=progress.seconds, root=self.run.root)
+            self.stack.callback(self.metrics_log.close)
         if self.config.compile:
             _compile(self.setup.model, self.trial_step, self.say)
         self.loggers.start(self.run, self.setup)
@@ -271,13 +321,18 @@ class _TrainingSession:
 
     def restore(self, run: Run) -> None:
         """Loads the newest intact checkpoint."""
-        if run.config.get("data", "") != self.setup.data_fingerprint:
-            raise ValueError(f"cannot resume {run.path}: its data has changed")
-        if (name := _changed_option(self.recipe, run)) is not None:
-            raise ValueError(f"cannot resume {run.path}: option {name!r} differs from its config.json")
+        run.verify("config.json")
+        changed = _changed_options(self.recipe, self.setup, self.config, run)
+        self.overrides.check(changed, run)
+        if run.config.get("data", "") != self.setup.data_fingerprint and not self.overrides.explain_data(
+            run, self.config.seed
+        ):
+            raise ValueError(f"cannot resume {quote(run.path)}: its data, or their split, have changed")
         corrupt: list[str] = []
         checkpoint, sharded_like = None, self.processes.sharded_like
         if self.processes.rank == 0:
+            for name in ("state", "figures", "samples"):
+                create_folder(run.path / name, root=run.root)
             remove_unfinished(run.path, root=run.root)
             remove_unfinished(run.path / "state", root=run.root)
             checkpoint = run.checkpoints.load_newest(corrupt=corrupt, sharded_like=sharded_like)
@@ -289,21 +344,34 @@ class _TrainingSession:
             self.say(f"{message}; using the checkpoint before it")
         if checkpoint is None:
             self.say(f"{run.path} has no {'intact ' if corrupt else ''}checkpoint: starting from the first step")
+            self.record_overrides(run, changed)
             return
-        self.state.restore(checkpoint)
+        self.state.restore(checkpoint, overridden=bool(changed), say=self.say)
+        self.record_overrides(run, changed)
         if self.progress.step >= self.setup.steps:
             self.say(f"all {self.setup.steps} steps are done: evaluating the model again")
         else:
             self.say(f"resuming after step {self.progress.step}")
 
+    def record_overrides(self, run: Run, changed: Mapping[str, tuple[Any, Any]]) -> None:
+        """Writes changed options to `config.json`."""
+        if not changed:
+            return
+        for name, (old, new) in changed.items():
+            self.say(f"overridden: {name} is {new!r}, was {old!r}")
+        custom = isinstance(self.recipe, TrainingSetup)
+        new = _run_config(self.recipe, self.setup, threads=torch.get_num_threads(), trainer=self.config)
+        kept = {key: new[key] for key in ("options", "model", "data", *(["setup"] if custom else []))}
+        record = {"after_step": self.progress.step, "options": {name: [*values] for name, values in changed.items()}}
+        earlier = run.config.get("overrides")
+        run.config |= kept | {"overrides": [*(earlier if isinstance(earlier, list) else []), record]}
+        if self.processes.rank == 0:
+            run.write("config.json", _json.dump(run.config))
+
     # ------------------------------------------------------------ the steps
 
     def run_loop(self) -> _Outcome:
         run = self.opened_run
-        if self.processes.rank == 0:
-            path, progress = run.path / "metrics.jsonl", self.progress
-            self.metrics_log = _MetricsLog(path, step=progress.step, seconds=progress.seconds, root=run.root)
-            self.stack.callback(self.metrics_log.close)
         self.writer = _CheckpointWriter(
             run.checkpoints, self.loop, keep=self.config.keep_checkpoints, before_save=self.flush
         )
@@ -496,16 +564,27 @@ class _LoopState:
         tensors |= _add_prefix(f"rng{rank or ''}", rng)
         return Checkpoint(loop.progress.step, tensors, metadata)
 
-    def restore(self, checkpoint: Checkpoint) -> None:
-        """Restores the state of a checkpoint."""
+    def restore(
+        self, checkpoint: Checkpoint, *, overridden: bool = False, say: Callable[[str], None] = lambda text: None
+    ) -> None:
+        """Restores the state of a checkpoint.
+
+        Args:
+            checkpoint: The checkpoint.
+            overridden: Whether options of the optimizers may differ from those of the checkpoint.
+            say: Prints a message.
+        """
         loop, tensors, metadata = self.loop, checkpoint.tensors, checkpoint.metadata
         load_module_state(loop.setup.model, _strip_prefix("model", tensors))
         if loop.ema is not None:
             loop.ema.load_state_dict(_strip_prefix("ema", tensors))
         for index, step in enumerate(loop.setup.optimizer_steps):
             key = f"optimizer{index}"
-            state = _strip_prefix(key, tensors)
-            _load_optimizer_state(step.optimizer, self.names, state, _section(metadata, key))
+            state, section = _strip_prefix(key, tensors), _section(metadata, key)
+            if overridden and section.get("class") != type(step.optimizer).__name__:
+                say(f"{type(step.optimizer).__name__} starts without the state of the optimizer before it")
+                continue
+            _load_optimizer_state(step.optimizer, self.names, state, section, keep_options=overridden)
         if loop.precision.scaler is not None and metadata.get("scaler"):
             loop.precision.scaler.load_state_dict(_section(metadata, "scaler"))
         setup, progress = loop.setup, _json.from_json(_Progress, metadata.get("progress"), at="progress")
@@ -538,7 +617,7 @@ def _train_ensemble(
     recipe: Recipe, config: TrainerConfig, output_dir: Path, resume: Run | None, loggers: list[Logger]
 ) -> Run:
     """Trains each member that is not finished in a run inside the run, and combines them."""
-    run = resume
+    run, stack = resume, ExitStack()
     try:
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise ValueError("torchrun cannot train an ensemble: train it in one process")
@@ -547,8 +626,12 @@ def _train_ensemble(
             setup = recipe.setup()
         if run is None:
             run = Run.create(output_dir, recipe.name, _run_config(recipe, setup, threads=0, trainer=config))
-        elif (name := _changed_option(recipe, run)) is not None:
-            raise ValueError(f"cannot resume {run.path}: option {name!r} differs from its config.json")
+        stack.enter_context(lock(run.path / ".lock", root=run.root))
+        if resume is not None:
+            refuse_links(run.path)
+            run.verify("config.json")
+            _Overrides({}, recipe).check(_changed_options(recipe, setup, config, run), run)
+        create_folder(run.path / "members", root=run.root)
         console, members = ConsoleLogger(run=run), recipe.ensemble_members()
         console.say(f"{run.path}: {recipe.name}, {len(members)} members")
         models, trained = [], []
@@ -578,6 +661,8 @@ def _train_ensemble(
     except (ValueError, OSError) as error:
         advice = f"\nresume with: lawful train --resume {run.path}" if run else ""
         raise TrainingFailed(f"{user_message(error) or error}{advice}", run=run) from error
+    finally:
+        stack.close()
     return run
 
 

@@ -55,8 +55,8 @@ def read_metrics(data):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "metrics.jsonl"
         path.write_bytes(data)
+        before = [line for line in _read_metrics(path) if line["step"] <= 5]
         with unexpected_error("metrics"):
-            before = [line for line in _read_metrics(path) if line["step"] <= 5]
             journal = _MetricsLog(path, step=5)
             journal.log(6, {"loss": 1.0})
             journal.close()
