@@ -11,6 +11,8 @@ from pathlib import Path
 import torch
 
 ROOT = Path(__file__).parents[1]
+PYTHONPATH = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+"""Of a child process, which tests this folder even if another one is installed."""
 
 
 def run_script(verdict, folder, in_subprocess=False):
@@ -41,7 +43,7 @@ def _run_in_subprocess(path):
     done = subprocess.run(
         [sys.executable, "-W", "error", str(path)],
         cwd=path.parent,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=120,

@@ -4,6 +4,7 @@ import io
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -269,3 +270,16 @@ def test_internal_error(monkeypatch, capfd):
 def test_the_command_line_does_not_import_torch():
     code = "import sys, lawful.cli; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize("words", ["train --help", "laws", "check --help"])
+def test_a_pipe_to_head_ends_quietly(words):
+    command = f"set -o pipefail; {sys.executable} -W error -m lawful {words} | head -n 0"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""
+    assert done.returncode in (0, 2)
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"lawful {version('lawful')}\n"

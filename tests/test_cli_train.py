@@ -177,7 +177,7 @@ def test_arguments_that_do_not_fit_the_data(lawful, own_csv, work_dir, arguments
     if "cuda" in arguments and torch.cuda.is_available():
         pytest.skip("there is such a device")
     code, _, err = lawful("train", "classify", "--data", own_csv, *QUICK, *arguments)
-    assert code == 1
+    assert code == 4
     assert sentence in err
     assert not (work_dir / "runs").exists()
 
@@ -203,21 +203,21 @@ def test_bad_data_give_a_clear_error(lawful, work_dir, kind):
     content, sentence = BAD[kind]
     (work_dir / "bad.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
     code, _, err = lawful("train", "classify", "--data", "bad.csv", *QUICK)
-    assert code == 1
+    assert code == 4
     assert sentence in err
     assert not (work_dir / "runs").exists()
 
 
 def test_missing_file_suggests_a_similar_name(lawful, own_csv, work_dir):
     code, _, err = lawful("train", "classify", "--data", "won.csv", *QUICK)
-    assert code == 1
+    assert code == 4
     assert "no such file or folder: won.csv: did you mean own.csv?" in err
 
 
 def test_too_few_rows_to_split(lawful, work_dir):
     (work_dir / "few.csv").write_text("a,b\n1,2\n3,4\n")
     code, _, err = lawful("train", "regress", "--data", "few.csv", *QUICK)
-    assert code == 1
+    assert code == 4
     assert "2 examples are too few for a split into 0.72, 0.08, 0.2" in err
 
 

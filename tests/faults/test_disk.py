@@ -5,6 +5,7 @@ import os
 import resource
 import shutil
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,9 @@ def make_setup(*, steps=8, at=None, do=None, width=4):
     class Watched(ShuffledBatches):
         def batch(self, step):
             if step == at:
+                for thread in threading.enumerate():
+                    if thread.name == "checkpoint":  # it is being written
+                        thread.join()
                 do()
             return super().batch(step)
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.scripts import ROOT
+from tests.scripts import PYTHONPATH, ROOT
 
 
 def run_killing_script(folder, *options):
@@ -13,7 +13,7 @@ def run_killing_script(folder, *options):
     done = subprocess.run(
         [sys.executable, "-W", "error", "-m", "tests.faults.killing", str(folder), *options],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=1800,

@@ -8,15 +8,29 @@ import textwrap
 import pytest
 
 from lawful.training import Run
-from tests.scripts import ROOT
+from tests.scripts import PYTHONPATH, ROOT
 
 SCRIPT = """
     import os, signal, sys, time
     from lawful.training import Run, TrainingFailed, train
     from tests.faults.test_disk import TRAINER, make_setup, refusing
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job starts without it
+    class Watch:
+        def __init__(self, folder):
+            self.folder = folder
+        def start(self, run, setup):
+            self.run = run
+        def log(self, step, metrics):
+            if step == 6:  # the checkpoint of step 5 is written by a thread
+                deadline = time.monotonic() + 10
+                while 5 not in self.run.checkpoints.steps() and time.monotonic() < deadline:
+                    time.sleep(0.01)
+                if 5 in self.run.checkpoints.steps():
+                    open(self.folder + "/saved at 5", "w").close()
+        def close(self):
+            pass
     uninterrupted = train(make_setup(), trainer=TRAINER, output_dir=sys.argv[1] + "/uninterrupted")
-    for case in ("SIGINT", "SIGTERM", "SIGINT SIGINT"):
+    for case in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGINT SIGINT"):
         folder, signals = sys.argv[1] + "/" + case, [signal.Signals[name] for name in case.split()]
         def interrupt():
             for number in signals:
@@ -24,7 +38,7 @@ SCRIPT = """
                 time.sleep(0.01)
         print("CASE", case)
         try:
-            run = train(make_setup(at=4, do=interrupt), trainer=TRAINER, output_dir=folder)
+            run = train(make_setup(at=4, do=interrupt), trainer=TRAINER, output_dir=folder, loggers=[Watch(folder)])
             print("returned", run.status)
         except TrainingFailed as failed:
             print("failed", failed)
@@ -45,17 +59,17 @@ def process(tmp_path_factory):
     result = subprocess.run(
         [sys.executable, "-W", "error", "-c", textwrap.dedent(SCRIPT), str(folder)],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "500"},
+        env={**os.environ, "PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": "1", "COLUMNS": "500"},
         capture_output=True,
         text=True,
         timeout=300,
     )
     cases = dict(text.split("\n", 1) for text in result.stdout.split("CASE ")[1:])
-    assert len(cases) == 3, result.stderr
+    assert len(cases) == 5, result.stderr
     return cases, result, folder
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_one_signal_finishes_the_step_and_saves(process, name):
     cases, _, folder = process
     assert "stopping after this step; press Ctrl-C again to stop immediately" in cases[name]
@@ -63,6 +77,13 @@ def test_one_signal_finishes_the_step_and_saves(process, name):
     assert "returned at step 5" in cases[name]
     assert "resuming after step 5" in cases[name]
     assert Run(folder / name / "linear-001").status == "finished"
+
+
+def test_sigusr1_saves_and_goes_on(process):
+    cases, _, folder = process
+    assert "saving a checkpoint after this step" in cases["SIGUSR1"]
+    assert "returned finished" in cases["SIGUSR1"]
+    assert (folder / "SIGUSR1" / "saved at 5").exists()
 
 
 def test_two_signals_stop_immediately(process):

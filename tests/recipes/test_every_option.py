@@ -359,6 +359,7 @@ OTHER_VALUES: dict[str, Any] = {
     "labels": "other_labels.csv",
     "id_column": "other",
     "checkpoint_every": 2,
+    "checkpoint_minutes": 1e-9,
     "keep_checkpoints": 1,
     "noise_level_mean": 0.5,
     "likelihood": "heteroscedastic",

@@ -1,7 +1,9 @@
 import ctypes
 import random
 import resource
+import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -80,6 +82,52 @@ def test_better_evaluations_in_quick_succession_are_saved_once(tmp_path, monkeyp
     best = run.checkpoints.load(8)
     assert all(torch.equal(best.tensors[f"model.{name}"], tensor) for name, tensor in seen[7].items())
     assert best.metadata["progress"]["step"] == 8
+
+
+def test_checkpoints_by_time(tmp_path):
+    trainer = replace(ENGINE, checkpoint_every=1000, keep_checkpoints=9)
+    assert train(plan(), trainer=trainer, output_dir=tmp_path).checkpoints.steps() == [6]
+    often = train(plan(), trainer=replace(trainer, checkpoint_minutes=1e-9), output_dir=tmp_path)
+    assert often.checkpoints.steps() == [1, 2, 3, 4, 5, 6]
+    never = train(plan(), trainer=replace(trainer, checkpoint_minutes=0), output_dir=tmp_path)
+    assert never.checkpoints.steps() == [6]
+
+
+def test_training_goes_on_while_a_copy_of_the_state_is_written(tmp_path, monkeypatch):
+    true, later, steps_at_save = Checkpoints.save, threading.Event(), []
+
+    def slow(self, checkpoint, **options):
+        assert later.wait(60)
+        steps_at_save.append(checkpoint.step)
+        true(self, checkpoint, **options)
+
+    class Watch(Recorder):
+        def log(self, step, metrics):
+            if step == 6:
+                assert steps_at_save == []  # of step 4
+                later.set()
+
+    monkeypatch.setattr(Checkpoints, "save", slow)
+    run = train(plan(), trainer=ENGINE, output_dir=tmp_path, loggers=[Watch()])
+    monkeypatch.undo()
+    assert steps_at_save == [4, 6]
+    expected = train(plan(), trainer=replace(ENGINE, checkpoint_every=1), output_dir=tmp_path / "other")
+    for name, tensor in expected.checkpoints.load(6).tensors.items():
+        assert torch.equal(run.checkpoints.load(6).tensors[name], tensor)
+    assert run.checkpoints.load(4).metadata["progress"]["step"] == 4
+
+
+class Recorder:
+    """A logger that does nothing."""
+
+    def start(self, run, setup):
+        pass
+
+    def log(self, step, metrics):
+        pass
+
+    def close(self):
+        pass
 
 
 def test_random_states_and_threads_of_the_caller_are_restored(tmp_path):

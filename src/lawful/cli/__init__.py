@@ -22,35 +22,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code."""
     args = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        if args == ["--version"]:
-            print(f"lawful {version('lawful')}")
-            return 0
-        if args[:1] == ["train"]:  # its options depend on the recipe
-            return train(args[1:])
-        if args[:1] == ["approximate"] and args[1:2] != ["-h"] and args[1:] and re.match("-[^-]", args[1]):
-            args[1] = f"({args[1]})"  # an expression such as -x is not an option
-        with optional_values():
-            return tyro.extras.subcommand_cli_from_dict(
-                {
-                    "check": check,
-                    "discover": discover,
-                    "laws": laws,
-                    "train": _train,
-                    "runs": runs,
-                    "predict": predict,
-                    "generate": generate,
-                    "sample": sample,
-                    "score": score,
-                    "inpaint": inpaint,
-                    "export": export,
-                    "approximate": approximate,
-                },
-                prog="lawful",
-                description="Building blocks of modern machine learning on PyTorch, with the laws they satisfy.",
-                args=args,
-            )
-    except SystemExit as exit:  # tyro has printed help or an error
-        return 0 if not exit.code else USAGE
+        try:
+            return _run(args)
+        finally:
+            sys.stdout.flush()  # here a reader that has left is no error
+    except SystemExit as exit:  # 2: tyro has printed an error; 1: rich has found that the reader has left
+        return 0 if not exit.code else INTERRUPTED if exit.code == 1 else USAGE
     except KeyboardInterrupt:
         say("interrupted")
         return INTERRUPTED
@@ -62,6 +39,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if "--debug" in args:
             traceback.print_exc()
         return INTERNAL
+
+
+def _run(args: list[str]) -> int:
+    if args == ["--version"]:
+        print(f"lawful {version('lawful')}")
+        return 0
+    if args[:1] == ["train"]:  # its options depend on the recipe
+        return train(args[1:])
+    if args[:1] == ["approximate"] and args[1:2] != ["-h"] and args[1:] and re.match("-[^-]", args[1]):
+        args[1] = f"({args[1]})"  # an expression such as -x is not an option
+    with optional_values():
+        return tyro.extras.subcommand_cli_from_dict(
+            {
+                "check": check,
+                "discover": discover,
+                "laws": laws,
+                "train": _train,
+                "runs": runs,
+                "predict": predict,
+                "generate": generate,
+                "sample": sample,
+                "score": score,
+                "inpaint": inpaint,
+                "export": export,
+                "approximate": approximate,
+            },
+            prog="lawful",
+            description="Building blocks of modern machine learning on PyTorch, with the laws they satisfy.",
+            args=args,
+        )
 
 
 def _train() -> int:

@@ -16,7 +16,7 @@ from lawful._files import write_file
 from lawful._names import printable
 
 FAILED, INTERRUPTED, INTERNAL, USAGE = 1, 2, 3, 4
-"""Exit codes: the task failed; Ctrl-C; a bug in lawful; invalid arguments."""
+"""Exit codes: the task failed; Ctrl-C or a reader that has left; a bug in lawful; invalid arguments or data."""
 OPTIONAL = tyro.conf.arg(help_behavior_hint="(optional)")
 OPTIONAL_FILE = tyro.conf.arg(metavar="FILE", help_behavior_hint="(optional)")
 """Show "(optional)" in the help of an option whose default is None."""

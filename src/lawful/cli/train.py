@@ -62,7 +62,10 @@ def train(arguments: Sequence[str]) -> int:
         finished = start(recipe, resume=run, output_dir=output_dir, override=override)
     except TrainingFailed as error:
         say(f"error: {error}")
-        return INTERRUPTED if isinstance(error.__cause__, KeyboardInterrupt) else FAILED
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            return INTERRUPTED
+        wrong_input = error.run is None and isinstance(error.__cause__, ValueError | FileNotFoundError)
+        return USAGE if wrong_input else FAILED
     if finished.interrupted:
         return INTERRUPTED
     if not int(os.environ.get("RANK", "0")):

@@ -76,9 +76,9 @@ class _SingleProcess:
         """Returns the validation metrics, the same in every process."""
         return self.setup.evaluate(self.model) if self.setup.evaluate else {}
 
-    def any(self, flag: bool) -> bool:
-        """Returns whether the flag is set in any process."""
-        return flag
+    def any(self, *flags: bool) -> tuple[bool, ...]:
+        """Returns for each flag whether it is set in any process."""
+        return flags
 
     def first_text(self, text: str | None) -> str | None:
         """Returns the text of the first process that has one."""
@@ -208,10 +208,10 @@ class _MultiProcess(_SingleProcess, ABC):
         """Calls a function that uses the model outside of the loss."""
         return function()
 
-    def any(self, flag: bool) -> bool:
-        number = torch.tensor(int(flag))
-        dist.all_reduce(number, dist.ReduceOp.MAX)
-        return bool(number)
+    def any(self, *flags: bool) -> tuple[bool, ...]:
+        numbers = torch.tensor([int(flag) for flag in flags])
+        dist.all_reduce(numbers, dist.ReduceOp.MAX)
+        return tuple(map(bool, numbers.tolist()))
 
     def first_text(self, text: str | None) -> str | None:
         data = (text or "").encode()[:_TEXT_BYTES]

@@ -78,6 +78,7 @@ class _TrainingLoop:
         log: Callable[[int, dict[str, float]], None],
         save: Callable[[bool], None],
         checkpoint_every: int,
+        checkpoint_seconds: float = math.inf,
         stop: _StopRequest,
     ) -> _Outcome:
         """Trains to the end. Learning rates are reset to their initial values afterwards.
@@ -87,10 +88,11 @@ class _TrainingLoop:
             save: Called after a step that needs a checkpoint: with True if it is due, with False if it is only the
                 best evaluation so far.
             checkpoint_every: Steps between checkpoints.
+            checkpoint_seconds: Largest time between checkpoints.
             stop: Set by a signal.
         """
         try:
-            return self._run(log, save, checkpoint_every, stop)
+            return self._run(log, save, checkpoint_every, checkpoint_seconds, stop)
         finally:
             for step, lrs in zip(self.setup.optimizer_steps, self.initial_lrs, strict=True):
                 for group, lr in zip(step.optimizer.param_groups, lrs, strict=True):
@@ -101,10 +103,12 @@ class _TrainingLoop:
         log: Callable[[int, dict[str, float]], None],
         save: Callable[[bool], None],
         checkpoint_every: int,
+        checkpoint_seconds: float,
         stop: _StopRequest,
     ) -> _Outcome:
         progress, setup = self.progress, self.setup
-        start = time.monotonic() - progress.seconds
+        saved = time.monotonic()
+        start = saved - progress.seconds
         self.prepare_model()
         while True:
             if progress.step >= setup.steps:
@@ -115,11 +119,14 @@ class _TrainingLoop:
             progress.step += 1
             improved = self.evaluate(metrics) if self.is_evaluation_due() else False
             log(progress.step, metrics)
-            interrupted = self.processes.any(bool(stop))
-            progress.seconds = time.monotonic() - start
-            due = interrupted or progress.step % checkpoint_every == 0 or progress.step == setup.steps
+            now = time.monotonic()
+            interrupted, wanted = self.processes.any(bool(stop), stop.save or now - saved >= checkpoint_seconds)
+            progress.seconds = now - start
+            due = interrupted or wanted or progress.step % checkpoint_every == 0 or progress.step == setup.steps
             if improved or due:
                 save(due)
+            if due:
+                saved, stop.save = now, False
             if interrupted:
                 return "interrupted"
 
@@ -311,27 +318,44 @@ class _StopRequest:
 
     def __init__(self) -> None:
         self.signal_name: str | None = None
+        self.save = False
+        """Whether a checkpoint is requested after the current step."""
 
     def __bool__(self) -> bool:
         return self.signal_name is not None
 
 
+_STOPPING, _SAVING = ("SIGINT", "SIGTERM", "SIGHUP"), "SIGUSR1"
+
+
 @contextmanager
 def _handle_signals(say: Callable[[str], None]) -> Iterator[_StopRequest]:
-    """Turns the first SIGINT or SIGTERM into a stop request; a second one raises KeyboardInterrupt."""
+    """Turns the first SIGINT, SIGTERM or SIGHUP into a stop request; a second one raises KeyboardInterrupt.
+
+    SIGUSR1 requests a checkpoint. A SIGHUP that is ignored, as under nohup, stays ignored.
+    """
     stop = _StopRequest()
 
     def handler(number: int, frame: FrameType | None) -> None:
-        if stop:
+        name = signal.Signals(number).name
+        if name == _SAVING:
+            stop.save = True
+            text = "saving a checkpoint after this step"
+        elif stop:
             raise KeyboardInterrupt
-        stop.signal_name = signal.Signals(number).name
+        else:
+            stop.signal_name = name
+            text = "stopping after this step; press Ctrl-C again to stop immediately"
         with suppress(Exception):  # the signal may arrive during a print, which is not reentrant
-            say("stopping after this step; press Ctrl-C again to stop immediately")
+            say(text)
 
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [getattr(signal, name) for name in (*_STOPPING, _SAVING) if hasattr(signal, name)]
+    hangup = getattr(signal, "SIGHUP", None)
+    numbers = [n for n in numbers if n != hangup or signal.getsignal(n) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield stop
     finally:

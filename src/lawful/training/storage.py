@@ -19,7 +19,7 @@ from lawful._names import quote
 
 
 class _MetricsLog:
-    """Appends to `metrics.jsonl`. Lines are flushed about every second, and to disk before every checkpoint.
+    """Appends to `metrics.jsonl`. Lines are flushed about every second, and to the disk before every checkpoint.
 
     Args:
         path: The file.
@@ -49,8 +49,11 @@ class _MetricsLog:
             self._flushed = now
 
     def flush(self) -> None:
-        """Flushes all lines to disk."""
+        """Passes all lines to the system."""
         self._file.flush()
+
+    def sync(self) -> None:
+        """Waits until all flushed lines are on the disk. Another thread may call it."""
         os.fsync(self._file.fileno())
 
     def close(self) -> None:

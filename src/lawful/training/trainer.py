@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -61,7 +63,9 @@ from lawful.training.setup import (
 )
 from lawful.training.storage import _average_metrics, _MetricsLog
 
-_OPTIONS_OF_STEPS = ("precision", "compile", "parallel", "checkpoint_every", "keep_checkpoints", "tensorboard")
+_OPTIONS_OF_STEPS = (
+    *("precision", "compile", "parallel", "checkpoint_every", "checkpoint_minutes", "keep_checkpoints", "tensorboard"),
+)
 """Trainer options that a training without steps does not have."""
 
 
@@ -373,16 +377,25 @@ class _TrainingSession:
     def run_loop(self) -> _Outcome:
         run = self.opened_run
         self.writer = _CheckpointWriter(
-            run.checkpoints, self.loop, keep=self.config.keep_checkpoints, before_save=self.flush
+            run.checkpoints, self.loop, keep=self.config.keep_checkpoints, before_save=self.flush, sync=self.sync
         )
-        with _handle_signals(self.say) as stop:
-            outcome = self.loop.run(
-                log=self.log, save=self.save, checkpoint_every=self.config.checkpoint_every, stop=stop
-            )
-        self.writer.save_pending()
+        try:
+            with _handle_signals(self.say) as stop:
+                outcome = self.loop.run(
+                    log=self.log,
+                    save=self.save,
+                    checkpoint_every=self.config.checkpoint_every,
+                    checkpoint_seconds=60 * self.config.checkpoint_minutes or math.inf,
+                    stop=stop,
+                )
+            self.writer.save_pending()
+        finally:
+            self.writer.join()
+        self.writer.raise_error()
         return outcome
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
+        self.writer.raise_error()
         if self.processes.rank == 0:
             self.metrics_log.log(step, metrics)
             self.loggers.log(step, metrics)
@@ -390,6 +403,10 @@ class _TrainingSession:
     def flush(self) -> None:
         if self.processes.rank == 0:
             self.metrics_log.flush()
+
+    def sync(self) -> None:
+        if self.processes.rank == 0:
+            self.metrics_log.sync()
 
     def save(self, due: bool) -> None:
         self.loop.check_weights()
@@ -489,25 +506,40 @@ _BEST_SECONDS = 5.0
 class _CheckpointWriter:
     """Writes checkpoints. A best one that follows another within seconds waits in memory.
 
+    A single process copies the state and writes the copy in a thread, while training goes on. Several processes write
+    together, between two steps.
+
     Args:
         checkpoints: Where to write.
         loop: The loop.
         keep: Number of checkpoints to keep besides the best.
-        before_save: Called before each checkpoint.
+        before_save: Called before each checkpoint, between two steps.
+        sync: Called before each checkpoint is written; it may be slow.
     """
 
     def __init__(
-        self, checkpoints: Checkpoints, loop: _TrainingLoop, *, keep: int, before_save: Callable[[], None]
+        self,
+        checkpoints: Checkpoints,
+        loop: _TrainingLoop,
+        *,
+        keep: int,
+        before_save: Callable[[], None],
+        sync: Callable[[], None],
     ) -> None:
-        self.checkpoints, self.loop, self.keep, self.before_save = checkpoints, loop, keep, before_save
+        self.checkpoints, self.loop, self.keep = checkpoints, loop, keep
+        self.before_save, self.sync = before_save, sync
         self.pending: Checkpoint | None = None
         self.saved_at = -_BEST_SECONDS
+        self.thread: threading.Thread | None = None
+        self.error: BaseException | None = None
 
     def save(self, checkpoint: Checkpoint, *, due: bool) -> None:
         """Saves a checkpoint, at once if it is due."""
-        if not due and self.loop.processes.world_size == 1 and time.monotonic() < self.saved_at + _BEST_SECONDS:
-            self.pending = checkpoint.copy_to_cpu()
-            return
+        if self.loop.processes.world_size == 1:
+            checkpoint = checkpoint.copy_to_cpu()
+            if not due and time.monotonic() < self.saved_at + _BEST_SECONDS:
+                self.pending = checkpoint
+                return
         self.save_pending()
         self._save(checkpoint)
 
@@ -516,19 +548,48 @@ class _CheckpointWriter:
         if self.pending is not None and self.pending.step == self.loop.progress.early_stopping.best_step:
             self._save(self.pending)
 
+    def join(self) -> None:
+        """Waits until the last checkpoint is written."""
+        if self.thread is not None:
+            self.thread.join()
+            self.thread = None
+
+    def raise_error(self) -> None:
+        """Raises the error of a checkpoint that could not be written."""
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
+
     def _save(self, checkpoint: Checkpoint) -> None:
+        self.join()
+        self.raise_error()
         self.before_save()
+        best = self.loop.progress.early_stopping.best_step
+        self.pending, self.saved_at = None, time.monotonic()
+        if self.loop.processes.world_size > 1:
+            self._write(checkpoint, best)
+        else:
+            self.thread = threading.Thread(target=self._write_or_keep_error, args=(checkpoint, best), name="checkpoint")
+            self.thread.start()
+
+    def _write_or_keep_error(self, checkpoint: Checkpoint, best: int | None) -> None:
+        try:
+            self._write(checkpoint, best)
+        except BaseException as error:  # raised between the next two steps
+            self.error = error
+
+    def _write(self, checkpoint: Checkpoint, best: int | None) -> None:
+        self.sync()
         processes = self.loop.processes
         self.checkpoints.save(
             checkpoint,
             keep=self.keep,
-            best=self.loop.progress.early_stopping.best_step,
+            best=best,
             rank=processes.rank,
             world_size=processes.world_size,
             barrier=processes.barrier,
             share=processes.first_text,
         )
-        self.pending, self.saved_at = None, time.monotonic()
 
 
 class _LoopState:
