@@ -14,7 +14,7 @@ import numpy as np
 
 from lawful.theory._exact_layers import EPSILON, Stage, affine_values, exact_values, two_product, two_sum
 
-ACCURACY = 1e-9  # of the coordinates of vertices, relative to the box
+ACCURACY = 1e-6  # of the coordinates of vertices, relative to the box
 
 
 class _Table:
@@ -130,7 +130,9 @@ class Subdivision:
         largest = np.abs(self._maps).max(0)
         self._gradient = largest[:-1].sum(0) + self._map_errors[:-1].sum(0)
         self._map_error = self._size * self._map_errors[:-1].sum(0) + self._map_errors[-1]
-        self._rounding = 8 * EPSILON * (1 + self._size) * largest.max(0)  # of a value in the box
+        rounding = 8 * EPSILON * (1 + self._size) * largest.max(0)  # of a value in the box
+        slack = 1 + 1e-9
+        self._errors = np.stack([slack * self._gradient, slack * (self._map_error + rounding), self._map_error])
         self.cells["index"][:2] = np.arange(self.cells.count)
 
     def _set_known_signs(self, sign: np.ndarray, uncertain: np.ndarray) -> None:
@@ -166,7 +168,7 @@ class Subdivision:
         edges, signs = self.edges, self.vertices["sign"][unit]
         index = edges["index"]
         first, second = signs.take(index[0]), signs.take(index[1])
-        cut = np.flatnonzero(first * second < 0)
+        cut = (first * second < 0).nonzero()[0]
         touching = self.dim == 2 and self._touching[unit]
         if not (len(cut) or touching):
             return
@@ -210,7 +212,7 @@ class Subdivision:
         halved[exits] = True
         below = total < 0
         for side in edges["index"][2:4]:
-            moved = np.flatnonzero(halved.take(side) & below)
+            moved = (halved.take(side) & below).nonzero()[0]
             side[moved] = child.take(side.take(moved))
         child[exits] = exits
         kept[1] = new
@@ -230,7 +232,7 @@ class Subdivision:
         signs = self.vertices["sign"][unit]
         tail, head, left, right, _, _ = self.edges["index"]
         ends_at, starts_at = signs.take(head) == 0, signs.take(tail) == 0
-        near = np.flatnonzero(ends_at != starts_at)
+        near = (ends_at != starts_at).nonzero()[0]
         at_head, left, right = ends_at[near], left[near], right[near]
         vertex = np.where(at_head, head[near], tail[near])
         positive = total[near] > 0
@@ -254,8 +256,8 @@ class Subdivision:
             lines[0], lines[1] = edge_unit, edge_cell
         # The values of earlier units are only needed for the next stage.
         skip = unit if self._stage == len(self.stages) - 2 else 0
-        maps, map_error = self._maps[skip:].take(roots, axis=2), self._map_error[roots]
-        place = self._intersect(cut, lines, maps[unit - skip], map_error)
+        maps, errors = self._maps[skip:].take(roots, axis=2), self._errors.take(roots, axis=1)
+        place = self._intersect(cut, lines, maps[unit - skip], errors[2])
         value = np.zeros((len(self._maps), len(cut)))
         part = value[skip:]
         np.multiply(maps[:, 0], place[0], out=part)
@@ -263,9 +265,10 @@ class Subdivision:
         if self.dim == 2:
             part += maps[:, 1] * place[1]
         spread = place[-2]
-        error = (1 + 1e-9) * (self._gradient[roots] * spread + map_error + self._rounding[roots])
+        error = errors[0] * spread
+        error += errors[1]
         if self.dim == 1:
-            error[(spread == 0) & (map_error == 0) & _is_exact(maps, place[:1])] = 0.0
+            error[(spread == 0) & (errors[2] == 0) & _is_exact(maps, place[:1])] = 0.0
         place[-1] = error
         signs = self.vertices["sign"]
         before, after = signs.take(a, axis=1), signs.take(b, axis=1)
@@ -301,7 +304,7 @@ class Subdivision:
             point /= sine
             error += map_error / length + 40 * EPSILON * self._size
             spread[:] = error / np.maximum(np.abs(sine) - 8 * EPSILON, 0.0) * (1 + 1e-9)
-        lost = np.flatnonzero(~(spread <= ACCURACY * self._size))
+        lost = (~(spread <= ACCURACY * self._size)).nonzero()[0]
         if len(lost):  # nearly parallel lines
             found, ones = self._exact_points(lines[:, lost])
             for i, column, one in zip(lost.tolist(), found.T.tolist(), ones.tolist(), strict=True):
