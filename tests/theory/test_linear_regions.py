@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from lawful.theory import (
+    _subdivision,
     compile_max_affine,
     compile_piecewise_linear,
     regions_in_box,
@@ -266,6 +267,24 @@ def test_a_slice_is_the_network_of_the_slice():
     reshaped = nn.Sequential(nn.Flatten(), nn.Identity(), nn.Sequential(*network), nn.Dropout(0.5)).eval()
     again = regions_on_plane(reshaped, torch.from_numpy(origin).reshape(2, 3), directions, low=(-2, -1), high=(2, 1))
     assert torch.equal(again.patterns, regions.patterns)
+
+
+def test_a_slice_of_a_wide_network_needs_few_exact_values(monkeypatch):
+    network = random_network([300, 100, 100, 3], dtype=torch.float32)
+    torch.manual_seed(1)
+    origin, first, second = torch.rand(3, 300)
+    calls = []
+    exact = _subdivision.exact_values
+    monkeypatch.setattr(_subdivision, "exact_values", lambda *args, **kw: calls.append(1) or exact(*args, **kw))
+    regions = regions_on_plane(network, origin, [first - origin, second - origin])
+    assert regions.num_activation_regions > 500
+    assert len(calls) < 20
+    assert abs(float(regions.sizes.sum()) - 4) < 1e-6
+    for i in range(0, len(regions), 50):
+        s, t = center = regions[i].vertices.mean(0)
+        x = origin.double() + s * (first - origin).double() + t * (second - origin).double()
+        with torch.no_grad():
+            assert torch.allclose(regions.weight[i] @ center + regions.bias[i], network.double()(x), atol=1e-6)
 
 
 def test_a_segment_between_two_points():

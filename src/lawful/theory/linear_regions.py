@@ -87,7 +87,7 @@ class LinearRegions:
 
     @cached_property
     def vertices(self) -> Float[Tensor, "v d"]:
-        """All vertices, rounded."""
+        """All vertices. The bound of their error is at most 1e-6 times the largest coordinate of the box."""
         return torch.from_numpy(np.ascontiguousarray(self._grid.vertices["place"][: self.dim].T))
 
     @cached_property
