@@ -105,7 +105,7 @@ def lipschitz_bounds(
         if method == "product":
             bound = _product(graph, norm)
         elif method == "local":
-            bound = _split(graph, low, high, norm, splits, value)
+            bound = min(_split(graph, low, high, norm, splits, value), _product(graph, norm))
         else:
             tree = _PatternTree(graph, low, high, norm, value, point)
             bound = tree.run(max_patterns)
