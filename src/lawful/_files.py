@@ -250,6 +250,27 @@ def created_file(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
         os.fsync(file.fileno())
 
 
+@contextmanager
+def written_files(path: Path) -> Iterator[Path]:
+    """Lets a library write a file, and files beside it, atomically.
+
+    The body writes to the yielded path in a temporary folder. All files are then flushed to disk and renamed, the one
+    at the path last.
+    """
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    temporary = path.with_name(_temporary_name())
+    temporary.mkdir()
+    try:
+        yield temporary / path.name
+        for name in sorted(os.listdir(temporary), key=lambda name: name == path.name):
+            fsync_file(temporary / name)
+            os.replace(temporary / name, path.with_name(name))
+        fsync_folder(path.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
 def open_append(path: Path, *, root: Path | None = None) -> BinaryIO:
     """Opens a file to append to, and creates it if necessary. A file with other names (hard links) is copied first."""
     with pinned(path.parent, root=root) as folder:

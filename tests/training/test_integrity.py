@@ -262,3 +262,47 @@ def test_a_second_process_names_the_first(tmp_path, member):
         first.kill()
         first.communicate()
     assert train(TwoRecipe(), resume=run).status == "finished"
+
+
+# ------------------------------------------------------------ files that commands write
+
+
+@pytest.mark.parametrize("kind", ["csv", "npy", "png", "safetensors"])
+def test_a_file_that_a_command_writes_is_replaced_as_a_whole(tmp_path, monkeypatch, kind):
+    from lawful.data.dataset import Arrays
+    from lawful.recipes import export
+    from lawful.recipes.data import DataSpec
+    from lawful.recipes.generate import save_samples
+
+    path = tmp_path / f"out.{kind}"
+    path.write_text("old")
+
+    def write():
+        if kind == "safetensors":
+            export(nn.Linear(2, 1), path)
+        else:
+            save_samples(torch.rand(3, 1, 4, 4), path, DataSpec(encoding=Arrays((1, 4, 4))))
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write()
+    assert path.read_text() == "old"
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+    monkeypatch.undo()
+    write()
+    assert path.stat().st_size > 60
+
+
+def test_output_to_a_pipe_or_a_device_is_written_directly(tmp_path):
+    from lawful._files import write_file
+
+    write_file("/dev/null", "x")
+    target = tmp_path / "target.csv"
+    target.write_text("old")
+    (tmp_path / "link.csv").symlink_to(target)
+    write_file(tmp_path / "link.csv", "new")
+    assert (tmp_path / "link.csv").is_symlink()
+    assert target.read_text() == "new"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from lawful._files import write_file
 from lawful.checking.formatting import to_sarif
 from lawful.checking.verdict import LawRefuted, Verdict
 
@@ -83,7 +84,7 @@ class _SarifLog:
     def pytest_sessionfinish(self) -> None:
         """Writes the SARIF log."""
         text = json.dumps(to_sarif(self.failed), indent=2, ensure_ascii=False)
-        self.path.write_text(text + "\n", encoding="utf-8")
+        write_file(self.path, text + "\n")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from lawful._files import write_file
+
 Status = Literal["held", "refuted", "vacuous", "inapplicable", "waived", "error"]
 
 _FAILED: tuple[Status, ...] = ("refuted", "error")
@@ -76,13 +78,13 @@ class Script:
         """Writes the script and, if it has large tensors, a safetensors file next to it."""
         path = Path(path)
         if not self.tensors:
-            path.write_text(self.text, encoding="utf-8")
+            write_file(path, self.text)
             return
-        from safetensors.torch import save_file
+        from safetensors.torch import save
 
         beside = str(path).removesuffix(".py") + ".safetensors"
-        save_file({name: x.contiguous() for name, x in self.tensors.items()}, beside)
-        path.write_text(self.short_text, encoding="utf-8")
+        write_file(beside, save({name: x.contiguous() for name, x in self.tensors.items()}))
+        write_file(path, self.short_text)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -14,8 +13,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from lawful._files import write_file
 from lawful._inputs import list_files, read_text
 from lawful._json import require_fields, require_text
+from lawful._names import csv_text
 from lawful._suggest import did_you_mean
 from lawful.data.graphs import Graph, clean_edges
 from lawful.data.loading import _ARRAY_SUFFIXES, read_table, resolve_path
@@ -245,8 +246,7 @@ def write_graph(graph: Graph, edges: str | Path, nodes: str | Path) -> None:
 
 
 def _write_csv(path: str | Path, rows: Sequence[Sequence[object]]) -> None:
-    with Path(path).open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows(rows)
+    write_file(path, csv_text(rows, escape=False).replace("\n", "\r\n"))
 
 
 def _missing_features(encoding: NodeEncoding) -> ValueError:

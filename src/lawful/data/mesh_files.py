@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from lawful._files import write_file
 from lawful._inputs import read_bytes, read_text
 from lawful.data.loading import resolve_path
 from lawful.data.meshes import Mesh
@@ -152,10 +153,10 @@ def write_ply(
     if binary:
         triangles = np.empty(len(faces), [("count", "u1"), ("index", "<i4", 3)])
         triangles["count"], triangles["index"] = 3, faces
-        Path(path).write_bytes(start + rows.tobytes() + triangles.tobytes())
+        write_file(path, start + rows.tobytes() + triangles.tobytes())
         return
     lines = [" ".join(map(str, row)) for row in rows.tolist()] + [f"3 {a} {b} {c}" for a, b, c in faces.tolist()]
-    Path(path).write_bytes(start + "".join(f"{line}\n" for line in lines).encode())
+    write_file(path, start + "".join(f"{line}\n" for line in lines).encode())
 
 
 # ---------------------------------------------------------------- PLY

@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lawful._files import write_file, written_files
 from lawful._inputs import check_file
 from lawful._json import load
 from lawful.blocks.attention import MultiHeadAttention
@@ -162,8 +163,9 @@ def save_gpt2(model: Decoder, folder: str | Path) -> None:
         "layer_norm_epsilon": model.norm.eps,
         "tie_word_embeddings": model.get_parameter("head.weight") is model.embedding.weight,
     }
-    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    write_file(folder / "config.json", json.dumps(config, indent=2) + "\n")
+    with written_files(folder / "model.safetensors") as path:
+        save_file(weights, path, metadata={"format": "pt"})
 
 
 def _is_same(f: Any, g: Any) -> bool:

@@ -457,7 +457,9 @@ def save_image(x: Tensor, path: Path, spec: Any | None = None) -> None:
         pixels = (x * 255).round().clamp(0, 255).to(torch.uint8).permute(1, 2, 0).numpy()
     else:
         pixels = _to_bytes(x[None].cpu(), spec)[0]
-    Image.fromarray(np.ascontiguousarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)).save(path)
+    data = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)).save(data, format="png")
+    write_file(path, data.getvalue())
 
 
 def _read_mask(path: str | Path, *, size: tuple[int, int], resize: tuple[int, int] | None = None) -> Tensor:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from lawful import _json
+from lawful._files import write_file, written_files
 from lawful.blocks.modes import eval_mode
 from lawful.blocks.positions import LearnedPositions
 from lawful.data import encoding_from_json
@@ -230,12 +231,14 @@ def export(
                 name: {"dtype": str(x.dtype).removeprefix("torch."), "shape": list(x.shape)}
                 for name, x in state.items()
             }
-            save_file(state, path, metadata={"format": "pt"})
+            with written_files(path) as temporary:
+                save_file(state, temporary, metadata={"format": "pt"})
         else:
             metadata |= program.interface()
-            difference = (_save_onnx if format == "onnx" else _save_program)(program, path)
+            with written_files(path) as temporary:
+                difference = (_save_onnx if format == "onnx" else _save_program)(program, temporary)
     metadata_path = path.with_name(f"{path.name}.json")
-    metadata_path.write_text(_json.dump(metadata), encoding="utf-8")
+    write_file(metadata_path, _json.dump(metadata))
     return ExportedModel(path, metadata_path, metadata, difference)
 
 
