@@ -503,7 +503,7 @@ class Plots:
         return lambda *values, **named: digest((name, values, named))
 
     @staticmethod
-    def save(figure, path):
+    def save(figure, path, *, root=None):
         Path(path).write_text(digest(figure))
 
 

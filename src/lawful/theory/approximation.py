@@ -20,6 +20,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from lawful import _json
+from lawful._files import write_file
 from lawful.theory._budget import divide_error
 from lawful.theory._decomposition import Decomposition
 from lawful.theory._expressions import (
@@ -131,8 +132,8 @@ class ApproximationCertificate:
         if hashlib.sha256(data).hexdigest() != self.network_sha256:
             raise ValueError("network must be the one of the certificate: its weights differ")
         path.mkdir(parents=True, exist_ok=True)
-        (path / "network.safetensors").write_bytes(data)
-        (path / "certificate.json").write_text(_json.dump(self.to_json()), encoding="utf-8")
+        write_file(path / "network.safetensors", data)
+        write_file(path / "certificate.json", _json.dump(self.to_json()))
 
     def __str__(self) -> str:
         where = ", ".join(f"{name} from {low:g} to {high:g}" for name, (low, high) in self.box.items())
