@@ -128,7 +128,7 @@ def test_images_in_one_folder_or_one_folder_per_label(tmp_path):
         (tmp_path / "two" / label).mkdir(parents=True)
         for i in range(6):
             Image.fromarray(random.randint(0, 256, (5, 4), np.uint8)).save(tmp_path / "two" / label / f"{i}.png")
-    flat, both = load_data(tmp_path / "two" / "cat"), load_data(tmp_path / "two")
+    flat, both = load_data(tmp_path / "two" / "cat", test_fraction=0.4), load_data(tmp_path / "two")
     assert flat.shape == both.shape == (1, 5, 4)
     assert flat.dequantizer == both.dequantizer == Dequantizer(levels=256)
     assert not flat.classes
@@ -140,6 +140,22 @@ def test_images_in_one_folder_or_one_folder_per_label(tmp_path):
     assert load_data(tmp_path / "two", resize=(2, 2)).shape == (1, 2, 2)
     with pytest.raises(ValueError, match="resize needs a folder"):
         load_data("digits", resize=(4, 4))
+
+
+def test_one_test_observation_is_refused_before_training(tmp_path):
+    for i in range(6):
+        Image.new("L", (8, 8), 40 * i).save(tmp_path / f"{i}.png")
+    with pytest.raises(ValueError, match="the test split has 1 of the 6 observations of .*, at least 2 are needed"):
+        load_data(tmp_path)
+
+
+def test_arrays_with_too_many_axes_are_refused(tmp_path):
+    np.savez(tmp_path / "five.npz", x=np.arange(160.0).reshape(10, 2, 2, 2, 2), y=np.arange(10) % 2)
+    message = r"five\.npz has shape \(10, 2, 2, 2, 2\), expected vectors \(n, d\), series \(n, c, t\) or images"
+    with pytest.raises(ValueError, match=message):
+        load_data(tmp_path / "five.npz")
+    with pytest.raises(ValueError, match=message):
+        load_dataset(tmp_path / "five.npz")
 
 
 @pytest.mark.parametrize(

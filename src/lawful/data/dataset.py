@@ -152,6 +152,17 @@ def _channels_first(array: np.ndarray) -> tuple[np.ndarray, str | None]:
     return array, None
 
 
+_MAX_AXES = 4
+
+
+def _check_axes(array: np.ndarray, *, name: str) -> None:
+    """Raises if an array does not hold vectors, series or images."""
+    if array.ndim > _MAX_AXES:
+        raise ValueError(
+            f"{name} has shape {array.shape}, expected vectors (n, d), series (n, c, t) or images (n, c, h, w)"
+        )
+
+
 def _classes_from_json(value: object) -> tuple[str, ...] | None:
     """Reads class names from untrusted JSON."""
     if value is None:

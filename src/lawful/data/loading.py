@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lawful._suggest import did_you_mean
 from lawful.data.builtin import BUILTIN
-from lawful.data.dataset import Arrays, SupervisedDataset, _channels_first, _to_finite
+from lawful.data.dataset import Arrays, SupervisedDataset, _channels_first, _check_axes, _to_finite
 from lawful.data.images import ImageEncoding, list_images, read_images
 from lawful.data.table_encoding import _DROP_HINT, ColumnSummary, TableEncoding, Task, fit_table_encoding
 from lawful.data.tables import (
@@ -265,6 +265,7 @@ def _read_stacked(path: Path) -> tuple[np.ndarray, np.ndarray] | None:
 
 def _from_arrays(x: np.ndarray, y: np.ndarray, *, name: str, task: Task | None) -> LoadedDataset:
     """Builds a dataset from arrays. Integer and text targets are classes unless the task is "regress"."""
+    _check_axes(x, name=f"the array of inputs of {name}")
     x, note = _channels_first(x)
     inputs = _to_finite(x, name=f"the inputs of {name}")
     if task == "regress" or (task is None and y.dtype.kind == "f"):

@@ -38,7 +38,7 @@ from lawful.data import (
     table_of,
     two_moons,
 )
-from lawful.data.dataset import Arrays, _channels_first, _to_finite
+from lawful.data.dataset import Arrays, _channels_first, _check_axes, _to_finite
 from lawful.data.images import _SPLIT_NAMES, ImageEncoding, list_images, read_images, read_unlabeled_images
 from lawful.data.loading import read_table, resolve_path
 from lawful.data.table_encoding import Task
@@ -110,6 +110,10 @@ class DataSplits:
     def counts(self) -> dict[str, int]:
         """Number of examples of each split."""
         return {"train": len(self.train), "validation": len(self.validation or ()), "test": len(self.test)}
+
+
+_MIN_TEST = 2
+"""Minimum number of test observations of a generative model: its metrics have standard errors."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -441,6 +445,7 @@ def _load_arrays(path: Path) -> _RawObservations | None:
     if len(found) != 1 or found[0].ndim < 2 or found[0].dtype.names:
         return None
     x, classes, labels, notes = found[0], None, None, []
+    _check_axes(x, name=f"the array of {path.name}")
     if y := _find_arrays(arrays, _TARGET_NAMES):
         if y[0].ndim == 1 and y[0].dtype.kind in "iuUb" and 1 < len(np.unique(y[0])) <= 1000:
             table = table_of({"x": np.arange(len(y[0])), "y": y[0]}, name=path.name)
@@ -664,6 +669,11 @@ class GenerativeDataConfig(DataConfig):
         rows = self._split_rows(raw)
         parts = {name: x[chosen] for name, chosen in rows.items()}
         labels = {name: None if raw.labels is None else raw.labels[chosen] for name, chosen in rows.items()}
+        if len(parts["test"]) < _MIN_TEST:
+            raise ValueError(
+                f"the test split has {len(parts['test'])} of the {len(x)} observations of {self.data}, at least "
+                f"{_MIN_TEST} are needed: add data, or raise test_fraction"
+            )
         if bool((parts["train"] == parts["train"][:1]).all()):
             raise ValueError(f"all {len(parts['train'])} training observations of {self.data} are equal")
         duplicates = [] if raw.density else leaks(parts)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from lawful._inputs import check_memory
 from lawful._json import Tagged, field_types, from_json, union_members
 from lawful._suggest import did_you_mean
 from lawful.training.checkpoint import load_module_state
@@ -284,7 +285,7 @@ def _check_parameter_count(builders: Iterable[Callable[[], nn.Module]], *, copie
         copies: Number of copies of each model.
 
     Raises:
-        ValueError: If there are more than `_MAX_PARAMETERS`.
+        ValueError: If there are more than `_MAX_PARAMETERS`, or more than the memory holds.
 
     Examples:
         >>> _check_parameter_count([lambda: nn.Linear(10**5, 10**5)])
@@ -298,3 +299,4 @@ def _check_parameter_count(builders: Iterable[Callable[[], nn.Module]], *, copie
         raise ValueError(
             f"the model has {count:,} parameters, at most {_MAX_PARAMETERS:,} are supported: choose smaller sizes"
         )
+    check_memory(8 * count, what=f"the model has {count:,} parameters, and", remedy="choose smaller sizes")

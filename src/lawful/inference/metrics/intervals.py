@@ -69,8 +69,12 @@ def wilson(hits: int, n: int, *, level: float = 0.95) -> ConfidenceInterval:
     return ConfidenceInterval(p, max(0.0, low) if hits else 0.0, min(1.0, high) if hits < n else 1.0)
 
 
+_MAX_DRAWS = 5 * 10**7
+"""Maximum number of examples drawn by default, in all bootstrap samples together."""
+
+
 def bootstrap(
-    statistic: Callable[..., Tensor], *data: Tensor, samples: int = 1000, seed: int = 0, level: float = 0.95
+    statistic: Callable[..., Tensor], *data: Tensor, samples: int | None = None, seed: int = 0, level: float = 0.95
 ) -> ConfidenceInterval:
     r"""Estimates a statistic with its percentile bootstrap interval.
 
@@ -83,7 +87,7 @@ def bootstrap(
     Args:
         statistic: Function from the data to a scalar tensor.
         *data: Tensors with the examples along dim 0.
-        samples: Number of bootstrap samples.
+        samples: Number of bootstrap samples. Defaults to 1000, for more than 50,000 examples to fewer, at least 100.
         seed: Random seed.
         level: Confidence level.
 
@@ -94,6 +98,8 @@ def bootstrap(
     sizes = {len(x) if x.dim() else 0 for x in data}
     if len(sizes) != 1 or min(sizes) < 1:
         raise ValueError(f"expected equal, non-zero lengths along dim 0, got {sorted(sizes)}")
+    if samples is None:
+        samples = max(100, min(1000, _MAX_DRAWS // min(sizes)))
     if samples < 2:
         raise ValueError(f"samples must be at least 2, got {samples}")
     _check_level(level)

@@ -130,6 +130,8 @@ def gaussian_kernel(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"], *, width: 
 def median_width(x: Float[Tensor, "n d"], *, max_samples: int = 1000) -> float:
     """Returns the median pairwise distance, a kernel width by the median heuristic.
 
+    If half of the pairs are equal, as with binary data, it is the median of the positive distances.
+
     Args:
         x: Samples.
         max_samples: Number of leading samples to use.
@@ -138,7 +140,10 @@ def median_width(x: Float[Tensor, "n d"], *, max_samples: int = 1000) -> float:
         >>> median_width(torch.tensor([[0.0], [1.0], [3.0]]))
         2.0
     """
-    width = float(torch.pdist(x[:max_samples].double()).median())
+    distances = torch.pdist(x[:max_samples].double())
+    width = float(distances.median())
+    if width == 0 and bool((distances > 0).any()):
+        width = float(distances[distances > 0].median())
     if not width > 0:
         raise ValueError("the median distance of the samples is 0: they must differ")
     return width

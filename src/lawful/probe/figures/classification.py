@@ -236,6 +236,8 @@ def _draw_example(axes: Axes, x: np.ndarray, *, value_range: tuple[float, float]
         axes.imshow(x, cmap="gray", vmin=low, vmax=high)
     elif x.ndim == 3 and x.shape[0] == 3:
         axes.imshow(((x - low) / (high - low if high > low else 1)).clip(0, 1).transpose(1, 2, 0))
+    elif x.ndim == 3:  # other channels have no colors: their mean is drawn
+        axes.imshow(x.mean(0), cmap="gray", vmin=low, vmax=high)
     else:
         raise ValueError(f"expected a series, or an image with one or three channels, got shape {x.shape}")
 

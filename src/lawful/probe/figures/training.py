@@ -84,8 +84,12 @@ def _smooth(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return np.convolve(steps, kernel, mode="valid"), np.convolve(values, kernel, mode="valid")
 
 
+_MAX_POINTS = 20_000
+"""Maximum number of points of a scatter plot."""
+
+
 def predicted_vs_actual(y: Numbers, target: Numbers, *, unit: str = "", names: list[str] | None = None) -> Figure:
-    """Draws predictions against targets, and residuals against predictions.
+    """Draws predictions against targets, and residuals against predictions. Of many points, some are drawn.
 
     Args:
         y: Predictions, of one target or several.
@@ -102,6 +106,9 @@ def predicted_vs_actual(y: Numbers, target: Numbers, *, unit: str = "", names: l
     if predicted.shape != actual.shape or not predicted.size:
         raise ValueError(f"expected predictions and targets of equal shape, got {predicted.shape} and {actual.shape}")
     predicted, actual = predicted.reshape(len(predicted), -1), actual.reshape(len(actual), -1)
+    if len(predicted) > _MAX_POINTS:
+        some = np.linspace(0, len(predicted) - 1, _MAX_POINTS).round().astype(int)
+        predicted, actual = predicted[some], actual[some]
     names, suffix = labels_or_indices(names, predicted.shape[1]), f" [{unit}]" if unit else ""
     figure, (left, right) = new_figure(1, 2, size=(10.0, 5.0))
     look = {"s": 14, "alpha": float(np.clip(60 / np.sqrt(predicted.size), 0.15, 0.8)), "linewidths": 0}
