@@ -20,7 +20,7 @@ from lawful._files import write_file
 from lawful.checking.formatting import STATUS_COLORS, report_summary, to_sarif, verdict_details, verdict_line
 from lawful.checking.isolation import CheckRequest, CheckResult, run_request
 from lawful.checking.verdict import Verdict
-from lawful.cli.console import INTERNAL, OPTIONAL_FILE, USAGE, say
+from lawful.cli.console import INTERNAL, OPTIONAL_FILE, USAGE, check_output, say
 
 _Repeated = tyro.conf.UseAppendAction[tuple[str, ...]]
 _File = Annotated[str | None, OPTIONAL_FILE]
@@ -82,8 +82,11 @@ def check(
         jobs: Number of processes for the claims of a module; 0 uses all cores.
         debug: Show tracebacks.
     """
-    if search.error:
-        say(f"error: {search.error}")
+    if error := search.error or _output_error(output.json, output.sarif, output.script):
+        say(f"error: {error}")
+        return USAGE
+    if not 0 <= jobs <= _MAX_JOBS:
+        say(f"error: --jobs must be from 0 to {_MAX_JOBS}, got {jobs}")
         return USAGE
     console = Console(stderr=output.json == "-", highlight=False, soft_wrap=True)
     one_process = output.script is not None or (target is not None and ":" in target)
@@ -130,8 +133,8 @@ def discover(
         json: Write the result as JSON (`-` for standard output).
         debug: Show tracebacks.
     """
-    if search.error:
-        say(f"error: {search.error}")
+    if error := search.error or _output_error(json):
+        say(f"error: {error}")
         return USAGE
     console = Console(stderr=as_claims or json == "-", highlight=False, soft_wrap=True)
     request = CheckRequest(target, [], list(input), search.cases, search.seed, search.timeout, discover=True)
@@ -158,6 +161,19 @@ def discover(
     hint = "" if all or as_claims else " (--all shows the counterexamples)"
     console.print(Text(found.summary + hint))
     return 0
+
+
+_MAX_JOBS = 256
+"""Maximum number of processes."""
+
+
+def _output_error(*files: str | None) -> str:
+    """Returns why a file cannot be written; empty if all can."""
+    try:
+        check_output(*files)
+    except (ValueError, OSError) as error:
+        return str(error)
+    return ""
 
 
 def _num_cores() -> int:

@@ -6,6 +6,7 @@ import os
 import sys
 import typing
 from dataclasses import replace
+from pathlib import Path
 from types import NoneType
 from typing import Any
 
@@ -13,7 +14,7 @@ import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from lawful._files import write_file
-from lawful._names import printable
+from lawful._names import printable, quote
 
 FAILED, INTERRUPTED, INTERNAL, USAGE = 1, 2, 3, 4
 """Exit codes: the task failed; Ctrl-C or a reader that has left; a bug in lawful; invalid arguments or data."""
@@ -43,6 +44,24 @@ def write_output(text: str, file: str = "-") -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         discard_output()
+
+
+def check_output(*files: str | None) -> None:
+    """Raises a ValueError if a file cannot be written, before the work whose result it is for.
+
+    Args:
+        files: Files; `-` and None are standard output.
+    """
+    for file in files:
+        if file is None or file == "-":
+            continue
+        path = Path(file)
+        if path.is_dir():
+            raise ValueError(f"cannot write {quote(file)}: it is a folder, expected a file")
+        if not path.resolve().parent.is_dir():
+            raise ValueError(f"cannot write {quote(file)}: there is no folder {quote(path.parent)}")
+        if not os.access(path if path.exists() else path.resolve().parent, os.W_OK):
+            raise ValueError(f"cannot write {quote(file)}: permission denied")
 
 
 def discard_output() -> None:

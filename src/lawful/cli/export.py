@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from lawful.cli.console import FAILED, OPTIONAL, OPTIONAL_FILE, USAGE, note, say
+from lawful.cli.console import FAILED, OPTIONAL, OPTIONAL_FILE, USAGE, check_output, note, say
 
 
 def export(
@@ -30,6 +30,7 @@ def export(
     from lawful.training.errors import user_message
 
     try:
+        check_output(output)
         exported = export_model(run, output, format=format, method=method)
     except ImportError as error:
         say(f"error: {error}")

@@ -10,7 +10,7 @@ from typing import Annotated
 import tyro
 
 from lawful._names import quote
-from lawful.cli.console import OPTIONAL, OPTIONAL_FILE, USAGE, note, say, write_output
+from lawful.cli.console import OPTIONAL, OPTIONAL_FILE, USAGE, check_output, note, say, write_output
 
 _Run = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 _File = Annotated[str, tyro.conf.arg(metavar="FILE")]
@@ -169,6 +169,7 @@ def score(
     from lawful.training.loggers import _evaluation_console
 
     try:
+        check_output(output)
         with _evaluation_console():
             table = score_data(run, data, seed=seed, num_samples=num_samples)
         write_output(table.csv(escape=escape), output)
@@ -204,6 +205,7 @@ def inpaint(
             raise ValueError(f"expected an image, or a run and an image, got {' '.join(inputs) or 'nothing'}")
         if Path(output).suffix.lower() != ".png":
             raise ValueError(f"--output must be a .png file, got {output}")
+        check_output(output)
         if len(inputs) == 2:
             loaded = load_generative_model(inputs[0])
             image = inpaint_with_model(loaded, inputs[1], mask=mask, seed=seed)

@@ -26,7 +26,17 @@ from lawful._files import list_folder, write_file
 from lawful._json import field_types
 from lawful._names import printable, quote
 from lawful.checking.formatting import format_number
-from lawful.cli.console import FAILED, INTERRUPTED, OPTIONAL, USAGE, note, optional_values, say, write_output
+from lawful.cli.console import (
+    FAILED,
+    INTERRUPTED,
+    OPTIONAL,
+    USAGE,
+    check_output,
+    note,
+    optional_values,
+    say,
+    write_output,
+)
 
 if TYPE_CHECKING:
     from lawful.recipes.predict import Predictions
@@ -421,6 +431,7 @@ def predict(
     try:
         if num_samples < 0:
             raise ValueError(f"--num-samples must be at least 0, got {num_samples}")
+        check_output(output)
         table = predictions(
             run, data, nodes=nodes, horizon=horizon, num_samples=num_samples, seed=seed, drop_missing=drop_missing
         )

@@ -162,3 +162,10 @@ def test_impossible_arguments():
         mode_coverage(torch.zeros(2, 1), torch.zeros(2, 1), scale=0.0)
     with pytest.raises(ValueError, match=r"expected samples of shape \(n, d\) and modes of shape \(k, d\)"):
         mode_coverage(torch.zeros(2, 1), torch.zeros(2, 2), scale=1.0)
+
+
+def test_binary_data_have_a_width():
+    """Most pairs are equal; the width is the distance of the others."""
+    x = torch.zeros(20, 2)
+    x[:3] = torch.eye(2)[[0, 0, 1]]
+    assert median_width(x) == 1.0
