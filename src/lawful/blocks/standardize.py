@@ -12,7 +12,7 @@ from lawful.functions import standardize
 from lawful.functions.whitening import RunningMoments, sum_of_squares
 from lawful.laws import Claim, agreement, invertibility, shape
 
-_MAX_ROWS = 2**18
+_MAX_ROWS = 2**16
 """Number of examples that are converted to float64 at a time."""
 
 
