@@ -268,6 +268,70 @@ def deviation(text, x, line):
     return np.maximum(-low, high).max(), np.nextafter(lowest, -INF), np.nextafter(highest, INF)
 
 
+ACTIVATIONS = {
+    "tanh": "tanh(u)",
+    "sigmoid": "sigmoid(u)",
+    "softplus": "softplus(u)",
+    "silu": "u * sigmoid(u)",
+    "gelu": "u * (1 + erf(u / sqrt(2))) / 2",
+}
+
+
+def fitted_bound(certificate, hidden, output, unit):
+    """Bounds the error of a network of one variable with one hidden layer and another activation than ReLU."""
+    a, b, c, offset = hidden[0][:, 0], hidden[1], output[0][0], output[1][0]
+    ((name, (low, high)),) = certificate["box"].items()
+    x = np.array(certificate["layers"][0][0]["terms"][0]["points"])
+    require(x[0] == low and x[-1] == high and (np.diff(x) > 0).all(), "the points do not cover the box")
+
+    def difference(v):
+        z = wide(*(mul(v[:, :, None], np.array([a, a])[:, None]) + b)).reshape(2, -1)
+        slopes = np.broadcast_to(a, (2, v.shape[1], len(a))).reshape(2, -1)
+        units = evaluate(ACTIVATIONS[certificate["activation"]], {"u": Jet(z, slopes, np.zeros_like(z))})
+        exact = evaluate(certificate["expression"], {name: Jet(v, np.ones_like(v), np.zeros_like(v))})
+        for part, whole, constant in zip(units.parts, exact.parts, (offset, 0.0, 0.0), strict=True):
+            terms = mul(part.reshape(2, v.shape[1], -1), np.array([c, c])[:, None])
+            total = wide(*terms.sum(2)) + len(a) * 2.0**-52 * abs(terms).max(0).sum(1) * np.array([[-1], [1]])
+            yield wide(*(whole - wide(*(total + constant))[::-1]))
+
+    worst = 0.0
+    for i in range(0, len(x) - 1, 500):
+        left, right = x[i : i + 501][:-1], x[i : i + 501][1:]
+        ends = np.max([abs(next(difference(np.array([v, v])))).max(0) for v in (left, right)], 0)
+        value, first, second = (abs(part).max(0) for part in difference(np.array([left, right])))
+        width = np.nextafter(right - left, INF) * (1 + 1e-14)
+        bounds = np.array([value, ends + width / 2 * first, ends + width**2 / 8 * second])
+        worst = max(worst, np.where(np.isnan(bounds), INF, bounds).min(0).max())
+    reach = abs(a) * max(abs(low), abs(high)) + abs(b)
+    size = 1 + reach * (certificate["activation"] not in ("tanh", "sigmoid"))
+    each = 1.2 * 3 * unit / (1 - 3 * unit) * reach + 16 * unit * size  # all activations are 1.2-Lipschitz
+    count = len(c) + 2
+    total = abs(c) @ each + count * unit / (1 - count * unit) * 1.01 * (abs(c) @ size + abs(offset))
+    return worst + total * (1 + 1e-12)
+
+
+def distance(certificate):
+    """Bounds the difference between the expression and the sum of exponentials that the network computes instead."""
+    if certificate["surrogate"] is None:
+        return 0.0
+    box, cells = certificate["box"], certificate["surrogate"]["cells"]
+    text = f"{certificate['expression']} - ({certificate['surrogate']['expression']})"
+    worst = 0.0
+    for start in range(0, math.prod(cells), 20_000):
+        place = np.unravel_index(np.arange(start, min(start + 20_000, math.prod(cells))), cells)
+        ends = {name: np.linspace(*box[name], n + 1) for name, n in zip(box, cells, strict=True)}
+        whole = {name: np.array([ends[name][i], ends[name][i + 1]]) for name, i in zip(box, place, strict=True)}
+        middle = {name: np.array([v.mean(0)] * 2) for name, v in whole.items()}
+        zero = np.zeros((2, len(place[0])))
+        total = abs(evaluate(text, {name: Jet(v, zero, zero) for name, v in middle.items()}).parts[0]).max(0)
+        for name in box:
+            jets = {other: Jet(v, zero + (other == name), zero) for other, v in whole.items()}
+            radius = np.nextafter(abs(whole[name] - middle[name]).max(0), INF) * (1 + 1e-14)
+            total = total + radius * abs(evaluate(text, jets).parts[1]).max(0)
+        worst = max(worst, np.where(np.isnan(total), INF, total).max() * (1 + 1e-14))
+    return worst
+
+
 @np.errstate(all="ignore")
 def check(folder):
     """Returns the certificate, and the bound that follows from the weights."""
@@ -281,6 +345,8 @@ def check(folder):
     require(str(weights["0.weight"].dtype) == certificate["dtype"], "the network has another dtype")
     unit = 2.0**-24 if certificate["dtype"] == "float32" else 2.0**-53
     tiny = 2.0**-126 if certificate["dtype"] == "float32" else 2.0**-1022
+    if certificate["activation"] != "relu":
+        return certificate, fitted_bound(certificate, *layers, unit)
     # A signal: range, error, units, their signs, knots and rounding, whether it is an input, and its polynomial.
     one, zero = np.ones(1), np.zeros(1)
     signals = [
@@ -329,8 +395,9 @@ def check(folder):
         covered = np.sort(np.concatenate([s[3] for s in found]))
         require(np.array_equal(covered, np.arange(len(bias))), "a unit belongs to no signal")
         signals = found
-    require(signals[0][-1] == evaluate(certificate["expression"], inputs), "the network computes another expression")
-    return certificate, signals[0][2]
+    surrogate = certificate["surrogate"] or {"expression": certificate["expression"]}
+    require(signals[0][-1] == evaluate(surrogate["expression"], inputs), "the network computes another expression")
+    return certificate, signals[0][2] + distance(certificate)
 
 
 def holds(certificate, bound):

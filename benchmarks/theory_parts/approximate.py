@@ -5,6 +5,7 @@ the expression in float64: on a million random points and the corners of the box
 evolution, and L-BFGS-B from the 20 worst samples). Both must stay below the certified bound. `check` is the time of
 `examples/check_certificate.py`, which does not import lawful. Times are processor time. No peer on PyPI builds networks
 with such a certificate. The second table has errors down to 1e-6 in float64: squares in one layer, and deep ones.
+The third one compares activations, and the fourth one sums of exponentials and squares.
 """
 
 from __future__ import annotations
@@ -101,6 +102,37 @@ def table_of_squares() -> None:
         print(f"| 1e-{exponent} | {flat.num_units} | {deep.num_units} | {len(deep.hidden_dims)} |", flush=True)
 
 
+def table_of_activations() -> None:
+    names = ("relu", "tanh", "sigmoid", "softplus", "silu", "gelu")
+    print(f"\n| sin(x), float64, error | {' | '.join(names)} |\n|---|{'---|' * len(names)}")
+    for error in ERRORS:
+        cells = []
+        for name in names:
+            network, certificate = approximate("sin(x)", TARGETS["sin(x)"], error, activation=name, dtype=torch.float64)
+            _, searched = worst_errors(network, certificate)
+            holds = "" if searched <= certificate.bound else ", bound does NOT hold"
+            cells.append(f"{certificate.num_units}{holds}")
+        print(f"| {error:g} | {' | '.join(cells)} |", flush=True)
+
+
+def table_of_methods() -> None:
+    print("\n| function | error | units, exponentials (1 layer) | search / certified | units, squares | layers |")
+    print("|---|---|---|---|---|---|")
+    for text in ("x*y", "exp(-(x^2 + y^2))"):
+        for error in (0.1, 0.03):
+            box = ((-1, 1), (-1, 1))
+            network, wide = approximate(text, box, error, method="exponentials")
+            _, searched = worst_errors(network, wide)
+            _, squares = approximate(text, box, error)
+            print(
+                f"| {text} | {error:g} | {wide.num_units} | {searched:.3g} / {wide.bound:.3g} "
+                f"| {squares.num_units} | {len(squares.hidden_dims)} |",
+                flush=True,
+            )
+
+
 def run() -> None:
     table_of_targets()
     table_of_squares()
+    table_of_activations()
+    table_of_methods()

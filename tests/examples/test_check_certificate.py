@@ -22,11 +22,22 @@ FUNCTIONS = {
 }
 
 
+OPTIONS = {
+    "sin(x)*exp(x/3)": ((-2, 2), {"activation": "tanh"}),
+    "cos(x)": ((-2, 2), {"activation": "gelu"}),
+    "x*y + x": ([(-1, 1), (-1, 1)], {"method": "exponentials"}),
+}
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     found = {}
     for text, box in FUNCTIONS.items():
         network, certificate = approximate(text, box, 0.05, levels=1)
+        found[text] = tmp_path_factory.mktemp("network")
+        certificate.save(found[text], network)
+    for text, (box, options) in OPTIONS.items():
+        network, certificate = approximate(text, box, 0.05, **options)
         found[text] = tmp_path_factory.mktemp("network")
         certificate.save(found[text], network)
     return found
@@ -41,14 +52,14 @@ def fails(folder):
     return not checker.holds(certificate, bound)
 
 
-@pytest.mark.parametrize("text", FUNCTIONS)
+@pytest.mark.parametrize("text", [*FUNCTIONS, *OPTIONS])
 def test_the_checker_finds_the_same_bound(folders, text):
     certificate, bound = checker.check(folders[text])
     assert checker.holds(certificate, bound)
     assert bound == pytest.approx(certificate["bound"], rel=1e-3)
 
 
-@pytest.mark.parametrize("text", ["sin(x)", "x*y"])
+@pytest.mark.parametrize("text", ["sin(x)", "x*y", "cos(x)"])
 def test_the_checker_rejects_changed_weights(folders, text, tmp_path):
     """A changed network is rejected, unless its error is still within the bound."""
     weights = load_file(folders[text] / "network.safetensors")
@@ -69,9 +80,10 @@ def test_the_checker_rejects_changed_weights(folders, text, tmp_path):
             (tmp_path / "certificate.json").write_text(json.dumps({**certificate, "network_sha256": digest}))
             rejected.append(fails(tmp_path))
             y, count = x, len(changed) // 2
+            activation = torch.nn.functional.gelu if text == "cos(x)" else torch.relu
             for i in range(count):
                 y = y @ changed[f"{2 * i}.weight"].T + changed[f"{2 * i}.bias"]
-                y = y.relu() if i < count - 1 else y
+                y = activation(y) if i < count - 1 else y
             assert rejected[-1] or (y[:, 0] - expected).abs().max() <= certificate["bound"], f"{name}[{index}]"
     assert sum(rejected) > 0.9 * len(rejected)
 
@@ -108,6 +120,18 @@ def test_the_checker_rejects_changed_certificates(folders, text, change, tmp_pat
     CHANGES[change](certificate)
     (tmp_path / "certificate.json").write_text(json.dumps(certificate))
     assert fails(tmp_path)
+
+
+@pytest.mark.parametrize("text", OPTIONS)
+def test_other_certificates_are_checked(folders, text, tmp_path):
+    certificate = json.loads((folders[text] / "certificate.json").read_text())
+    (tmp_path / "network.safetensors").write_bytes((folders[text] / "network.safetensors").read_bytes())
+    changes = [{"expression": f"{text} + 0.05*x"}, {"bound": 0.9 * certificate["bound"]}, {"activation": "sigmoid"}]
+    if certificate["surrogate"]:
+        changes += [{"surrogate": None}, {"surrogate": {**certificate["surrogate"], "cells": [2, 2]}}]
+    for change in changes:
+        (tmp_path / "certificate.json").write_text(json.dumps({**certificate, **change}))
+        assert fails(tmp_path), change
 
 
 def test_the_command(folders, capsys, monkeypatch):

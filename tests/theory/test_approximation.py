@@ -81,7 +81,7 @@ def test_deep_squares_are_smaller():
     """Law: the number of units grows like log(1 / error) with deep squares, and like 1 / sqrt(error) without."""
     shallow, deep = (
         [approximate("x*y", [(-1, 1), (-1, 1)], e, levels=n, dtype=torch.float64)[1].num_units for e in (1e-2, 1e-4)]
-        for n in (0, 4)
+        for n in (0, 3)
     )
     assert 8 < shallow[1] / shallow[0] < 12
     assert deep[1] < shallow[1] / 4
@@ -110,6 +110,40 @@ def test_a_certificate_is_json(tmp_path):
     assert read.check(network) > 0.1
     with pytest.raises(ValueError, match="network must be the one of the certificate"):
         certificate.save(tmp_path, network)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "sigmoid", "softplus", "silu", "gelu"])
+def test_other_activations(activation):
+    network, certificate = approximate("sin(x) + x", (-2, 2), 0.05, activation=activation)
+    worst = largest_error(network, "sin(x) + x", -2, 2, torch.float32)
+    assert worst <= certificate.bound <= 0.05
+    assert certificate.check(network) == certificate.bound
+    assert f"{activation} units in 1 hidden layer" in str(certificate)
+    with torch.no_grad():
+        network[2].bias += 0.1
+    assert certificate.check(network) == float("inf")
+
+
+def test_polynomial_activations_are_refused():
+    for activation, degree in (("square", 2), ("x^3 - x", 3), ("identity", 1)):
+        with pytest.raises(ValueError, match=rf"must not be a polynomial: got .* of degree at most {degree}"):
+            approximate("sin(x)", (-1, 1), 0.1, activation=activation)
+    with pytest.raises(ValueError, match=r"activation must be one of relu, .*: did you mean tanh"):
+        approximate("sin(x)", (-1, 1), 0.1, activation="tahn")
+    with pytest.raises(ValueError, match="needs an expression of one variable"):
+        approximate("x*y", [(-1, 1), (-1, 1)], 0.1, activation="tanh")
+
+
+def test_sums_of_exponentials_need_one_hidden_layer():
+    network, certificate = approximate("x*y", [(-1, 1), (0, 2)], 0.1, method="exponentials")
+    x = torch.rand(20_000, 2, generator=torch.Generator().manual_seed(0)) * 2 - torch.tensor([1.0, 0.0])
+    with torch.no_grad():
+        error = (network(x)[:, 0].double() - x[:, 0].double() * x[:, 1].double()).abs().max()
+    assert error <= certificate.bound <= 0.1
+    assert len(certificate.hidden_dims) == 1
+    assert certificate.check(network) == pytest.approx(certificate.bound, rel=1e-6)
+    with pytest.raises(ValueError, match="method must be squares or exponentials: got 'taylor'"):
+        approximate("x*y", [(-1, 1), (0, 2)], 0.1, method="taylor")
 
 
 @pytest.mark.parametrize(

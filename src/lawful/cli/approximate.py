@@ -15,6 +15,8 @@ def approximate(
     box: Annotated[tuple[float, ...], tyro.conf.arg(metavar="LOW HIGH [LOW HIGH ...]")],
     error: float,
     output: Annotated[str, tyro.conf.arg(metavar="FOLDER")] = "network",
+    activation: str = "relu",
+    method: Literal["squares", "exponentials"] = "squares",
     levels: Annotated[int | None, OPTIONAL] = None,
     dtype: Literal["float32", "float64"] = "float32",
     max_units: int = 10_000,
@@ -28,6 +30,8 @@ def approximate(
         box: Lowest and highest value of each variable.
         error: Largest error, rounding included.
         output: Folder to write.
+        activation: relu, or for one variable tanh, sigmoid, softplus, silu or gelu.
+        method: For several variables: products as squares, or one hidden layer for a sum of exponentials.
         levels: Number of layers that refine each square. Defaults to the number with the fewest units.
         dtype: Dtype of the network.
         max_units: Largest number of hidden units.
@@ -48,6 +52,8 @@ def approximate(
             expression,
             pairs,
             error,
+            activation=activation,
+            method=method,
             levels=levels,
             dtype={"float32": torch.float32, "float64": torch.float64}[dtype],
             max_units=max_units,

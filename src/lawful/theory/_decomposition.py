@@ -68,13 +68,7 @@ class Decomposition:
         levels: Number of layers that a square is refined by; 0 for a square in one layer.
     """
 
-    def __init__(
-        self,
-        expression: Expression,
-        box: Mapping[str, tuple[float, float]],
-        *,
-        levels: int = 0,
-    ) -> None:
+    def __init__(self, expression: Expression, box: Mapping[str, tuple[float, float]], *, levels: int = 0) -> None:
         self.names, self.levels = list(box), levels
         self.values = [_Value(0, _U, _Sum(), low, high) for low, high in box.values()]
         self.known: dict[tuple[object, str], int] = {}
@@ -137,10 +131,7 @@ class Decomposition:
                 one = 1 / factor if inverse else factor
                 groups[factor.variables] = one if before is None else (before / factor if inverse else before * factor)
         constant = groups.pop((), None)
-        parts = sorted(
-            [*map(self.read, groups.values()), *others],
-            key=lambda part: self.width(part),
-        )
+        parts = sorted([*map(self.read, groups.values()), *others], key=lambda part: self.width(part))
         found = parts[0]
         for part in parts[1:]:
             found = self.multiply(found, part)
@@ -218,12 +209,7 @@ class Decomposition:
         constant = float(ExpressionFunction(part.constant).values(np.zeros(1)).low[0])
         low = high = constant
         for value, weight in part.weights.items():
-            ends = sorted(
-                (
-                    float(weight) * self.values[value].low,
-                    float(weight) * self.values[value].high,
-                )
-            )
+            ends = sorted((float(weight) * self.values[value].low, float(weight) * self.values[value].high))
             low, high = low + ends[0], high + ends[1]
         return low, high
 
@@ -265,12 +251,7 @@ class Decomposition:
         return _Sum({v: w for v, w in argument.weights.items() if self.values[v].depth <= level})
 
     def terms(
-        self,
-        total: _Sum,
-        level: int,
-        before: Mapping[tuple[tuple[int, Fraction], ...], int],
-        *,
-        final: bool = False,
+        self, total: _Sum, level: int, before: Mapping[tuple[tuple[int, Fraction], ...], int], *, final: bool = False
     ) -> list[Term]:
         """Writes a sum as functions of the signals of the layer before."""
         functions: dict[int, Expression] = {}
@@ -310,10 +291,7 @@ def _terms(f: Expression, factor: Fraction) -> Sequence[tuple[Fraction, Expressi
     if f.op == "neg":
         return _terms(f.args[0], -factor)
     if f.op in ("+", "-"):
-        return [
-            *_terms(f.args[0], factor),
-            *_terms(f.args[1], factor if f.op == "+" else -factor),
-        ]
+        return [*_terms(f.args[0], factor), *_terms(f.args[1], factor if f.op == "+" else -factor)]
     if f.op == "*":
         for a, b in (f.args, f.args[::-1]):
             if a.number is not None:
@@ -328,7 +306,4 @@ def _factors(f: Expression, inverse: bool) -> list[tuple[bool, Expression]]:
     if f.op not in ("*", "/"):
         return [(inverse, f)]
     a, b = f.args
-    return [
-        *_factors(a, inverse),
-        *_factors(b, inverse if f.op == "*" else not inverse),
-    ]
+    return [*_factors(a, inverse), *_factors(b, inverse if f.op == "*" else not inverse)]

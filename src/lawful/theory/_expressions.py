@@ -144,11 +144,7 @@ class Expression:
         """Replaces variables with expressions."""
         if self.op == "variable":
             return expressions.get(str(self.value), self)
-        return Expression(
-            self.op,
-            tuple(arg.substitute(**expressions) for arg in self.args),
-            self.value,
-        )
+        return Expression(self.op, tuple(arg.substitute(**expressions) for arg in self.args), self.value)
 
     @property
     def _float(self) -> float:
@@ -174,10 +170,7 @@ class Expression:
             return f"-{left}", rank
         if self.op == "^":
             exponent = _decimal(Fraction(self.value))
-            return (
-                f"{left}^{exponent if re.fullmatch('[0-9.]+', exponent) else f'({exponent})'}",
-                rank,
-            )
+            return (f"{left}^{exponent if re.fullmatch('[0-9.]+', exponent) else f'({exponent})'}", rank)
         right = texts[1][0] if texts[1][1] > rank else f"({texts[1][0]})"
         return f"{left} {self.op} {right}", rank
 
@@ -227,13 +220,7 @@ class Expression:
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Expression:
         """Traces a function of PyTorch."""
         names = {f: name for name, f in (*_UNARY.items(), *_BINARY.items())}
-        names |= {
-            torch.pow: "^",
-            torch.square: "square",
-            torch.relu: "relu",
-            torch.clamp: "clip",
-            torch.neg: "neg",
-        }
+        names |= {torch.pow: "^", torch.square: "square", torch.relu: "relu", torch.clamp: "clip", torch.neg: "neg"}
         names |= {
             torch.nn.functional.relu: "relu",
             torch.nn.functional.tanh: "tanh",
@@ -351,13 +338,7 @@ class _Parser:
                 start = position + len(text[position:]) - len(text[position:].lstrip())
                 raise self.error(f"unexpected {text[start]!r}", start)
             kind = ("number", "name", "symbol")[match.lastindex - 1] if match.lastindex else ""
-            self.tokens.append(
-                (
-                    kind,
-                    match.group(match.lastindex or 0),
-                    match.start(match.lastindex or 0),
-                )
-            )
+            self.tokens.append((kind, match.group(match.lastindex or 0), match.start(match.lastindex or 0)))
             position = match.end()
 
     def error(self, message: str, position: int | None = None) -> ValueError:
@@ -439,10 +420,7 @@ class _Parser:
         self.place += 1
         if kind == "number":
             if len(text) > 60 or abs(int(re.split("[eE]", text)[1] if re.search("[eE]", text) else 0)) > 300:
-                raise self.error(
-                    f"the number {text[:60]} is too long or too large",
-                    self.tokens[self.place - 1][2],
-                )
+                raise self.error(f"the number {text[:60]} is too long or too large", self.tokens[self.place - 1][2])
             return number(Fraction(text))
         return self.name(text)
 

@@ -25,13 +25,7 @@ from torch import nn
 
 from lawful.theory._expressions import Expression
 from lawful.theory._rounding import build_sequential, rounding_factor
-from lawful.theory._univariate import (
-    Enclosed,
-    ExpressionFunction,
-    TooLargeError,
-    fewest_pieces,
-    partition,
-)
+from lawful.theory._univariate import Enclosed, ExpressionFunction, TooLargeError, fewest_pieces, partition
 
 
 @dataclass
@@ -101,11 +95,7 @@ def _is_affine(f: Expression) -> bool:
 
 
 def build_network(
-    layers: list[list[Signal]],
-    box: list[tuple[float, float]],
-    *,
-    dtype: torch.dtype,
-    max_units: int,
+    layers: list[list[Signal]], box: list[tuple[float, float]], *, dtype: torch.dtype, max_units: int
 ) -> tuple[nn.Sequential, list[list[dict[str, Any]]]]:
     """Builds the network of a superposition.
 
@@ -129,11 +119,7 @@ def build_network(
     }
     width, total = len(box), 0
     for depth, signals in enumerate(layers):
-        rows, offsets, ranges = (
-            np.zeros((len(signals), width)),
-            np.zeros(len(signals)),
-            np.zeros((len(signals), 2)),
-        )
+        rows, offsets, ranges = (np.zeros((len(signals), width)), np.zeros(len(signals)), np.zeros((len(signals), 2)))
         records.append([])
         for k, signal in enumerate(signals):
             described = []
@@ -145,12 +131,7 @@ def build_network(
                 ranges[k] += term.enclosed.range(made.points)
                 text = str(term.function) if isinstance(term.function, Expression) else None
                 described.append(
-                    {
-                        "source": term.source,
-                        "function": text,
-                        "constant": constant,
-                        "points": made.points.tolist(),
-                    }
+                    {"source": term.source, "function": text, "constant": constant, "points": made.points.tolist()}
                 )
             records[-1].append({"units": [], "terms": described})
         if depth == len(layers) - 1:
@@ -171,10 +152,7 @@ def build_network(
             unit_rows += [sign * rows[k] for sign in signs]
             biases += (-signs * (knots - offsets[k])).astype(round_to).astype(np.float64).tolist()
             sources.append(Units(index, signs, knots))
-            records[-1][k] |= {
-                "units": index.tolist(),
-                "signs": [int(sign) for sign in signs],
-            }
+            records[-1][k] |= {"units": index.tolist(), "signs": [int(sign) for sign in signs]}
         total += len(unit_rows)
         if total > max_units:
             raise TooLargeError(f"error is too small: the network needs more than max_units={max_units:,} hidden units")
@@ -308,13 +286,7 @@ class _TermBound(NamedTuple):
     high: float
 
 
-def _bound_term(
-    row: np.ndarray,
-    state: _State,
-    function: Enclosed,
-    points: np.ndarray,
-    constant: float,
-) -> _TermBound:
+def _bound_term(row: np.ndarray, state: _State, function: Enclosed, points: np.ndarray, constant: float) -> _TermBound:
     units, weights = state.units, row[state.units.index]
     inside = units.knot[(units.knot > state.low) & (units.knot < state.high)]
     points = points[(points > state.low) & (points < state.high)]

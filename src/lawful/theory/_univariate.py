@@ -63,22 +63,15 @@ class ExpressionFunction:
             ends, jet = self.values(x), self.jet(Interval(x[:-1], x[1:]))
             width = np.nextafter(np.diff(x), np.inf)
             error = Interval(*(np.nextafter(e - line, side) for e, side in ((ends.low, -np.inf), (ends.high, np.inf))))
-            low, high = (
-                np.minimum(error.low[:-1], error.low[1:]),
-                np.maximum(error.high[:-1], error.high[1:]),
-            )
-            bottom, top = (
-                np.minimum(line[:-1], line[1:]),
-                np.maximum(line[:-1], line[1:]),
-            )
+            low, high = (np.minimum(error.low[:-1], error.low[1:]), np.maximum(error.high[:-1], error.high[1:]))
+            bottom, top = (np.minimum(line[:-1], line[1:]), np.maximum(line[:-1], line[1:]))
             whole = Interval(jet.value.low - top, jet.value.high - bottom)
             slope = np.diff(line) / np.diff(x)
             steep = np.maximum(np.abs(jet.first.low - slope), np.abs(jet.first.high - slope)) * (1 + 1e-14)
             mean = Interval(low - steep * width / 2, high + steep * width / 2)
             curved = width**2 / 8 * (1 + 1e-14)
             remainder = Interval(
-                low - curved * np.maximum(jet.second.high, 0),
-                high + curved * np.maximum(-jet.second.low, 0),
+                low - curved * np.maximum(jet.second.high, 0), high + curved * np.maximum(-jet.second.low, 0)
             )
             bounds = [_without_nan(bound) for bound in (whole, mean, remainder)]
             return bounds[0].intersection(bounds[1]).intersection(bounds[2])
@@ -106,10 +99,7 @@ class ExpressionFunction:
 
 
 def _without_nan(bound: Interval) -> Interval:
-    low, high = (
-        np.where(np.isnan(bound.low), -np.inf, bound.low),
-        np.where(np.isnan(bound.high), np.inf, bound.high),
-    )
+    low, high = (np.where(np.isnan(bound.low), -np.inf, bound.low), np.where(np.isnan(bound.high), np.inf, bound.high))
     return Interval(low, high)
 
 
@@ -128,10 +118,7 @@ class SampledFunction:
         r"""Encloses $f - \ell$: between two points, $f$ is at most $\omega(h)$ away from its interpolation."""
         error = self.values(x).low - line
         size = np.array([self.modulus(float(h)) for h in np.diff(x)])
-        return Interval(
-            np.minimum(error[:-1], error[1:]) - size,
-            np.maximum(error[:-1], error[1:]) + size,
-        )
+        return Interval(np.minimum(error[:-1], error[1:]) - size, np.maximum(error[:-1], error[1:]) + size)
 
     def range(self, x: np.ndarray) -> tuple[float, float]:
         found, size = self.values(x).low, self.modulus(float(np.diff(x).max()))
@@ -184,10 +171,7 @@ def partition(function: Enclosed, low: float, high: float, tolerance: float) -> 
         places = np.flatnonzero(bad) + 1
         checked = np.repeat(~bad, 1 + bad)
         new = function.values(middle[bad])
-        x, y = (
-            np.insert(x, places, middle[bad]),
-            np.insert(y, places, (new.low + new.high) / 2),
-        )
+        x, y = (np.insert(x, places, middle[bad]), np.insert(y, places, (new.low + new.high) / 2))
 
 
 def _bounded_cells(function: Enclosed, x: np.ndarray) -> np.ndarray:
@@ -239,10 +223,7 @@ def fewest_pieces(x: np.ndarray, y: np.ndarray, delta: float) -> tuple[np.ndarra
         Knots and values.
     """
     exact = _greedy(x, y, 1e-14 * (1 + np.abs(y).max()), 0.0, limit=64)
-    found = min(
-        (_greedy(x, y, delta, start) for start in (0.0, -1.0, 1.0, -0.5, 0.5)),
-        key=lambda pair: len(pair[0]),
-    )
+    found = min((_greedy(x, y, delta, start) for start in (0.0, -1.0, 1.0, -0.5, 0.5)), key=lambda pair: len(pair[0]))
     return exact if len(exact[0]) <= len(found[0]) and exact[0][-1] == x[-1] else found
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -23,19 +24,12 @@ from lawful import _json
 from lawful._files import write_file
 from lawful.theory._budget import divide_error
 from lawful.theory._decomposition import Decomposition
-from lawful.theory._expressions import (
-    Expression,
-    parse_expression,
-    trace_expression,
-    variable,
-)
+from lawful.theory._exponentials import certify_difference, fit_exponentials
+from lawful.theory._expressions import Expression, parse_expression, trace_expression, variable
+from lawful.theory._fitted import ULPS, certify_network, check_activation, fit_network
+from lawful.theory._rounding import round_up
 from lawful.theory._superposition import Signal, Term, build_network, certify
-from lawful.theory._univariate import (
-    Enclosed,
-    ExpressionFunction,
-    SampledFunction,
-    TooLargeError,
-)
+from lawful.theory._univariate import Enclosed, ExpressionFunction, SampledFunction, TooLargeError
 
 _Box = Sequence[float] | Sequence[Sequence[float]] | Mapping[str, Sequence[float]]
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -70,6 +64,11 @@ class ApproximationCertificate:
     """What the bound assumes about a callable."""
     network_sha256: str = ""
     """SHA-256 of the network as a safetensors file."""
+    activation: str = "relu"
+    """Name of the activation. A network with another one than ReLU has one signal, the network itself."""
+    surrogate: Mapping[str, Any] | None = None
+    """A sum of exponentials that the layers compute instead of the expression, its error on the box, and the numbers of
+    equal cells on which that is certified."""
 
     @property
     def num_units(self) -> int:
@@ -93,18 +92,23 @@ class ApproximationCertificate:
         """
         if self.expression is None:
             raise ValueError("the certificate is about a callable, which it does not contain")
+        if self.activation != "relu":
+            ((name, (low, high)),) = self.box.items()
+            target = parse_expression(self.expression).substitute(**{name: variable("u")})
+            found = certify_network(network, target, low, high, self.error, self.activation)
+            return math.inf if found is None else found[0]
         functions: list[list[list[Enclosed]]] = [
             [[ExpressionFunction(parse_expression(term["function"], ["u"])) for term in s["terms"]] for s in layer]
             for layer in self.layers
         ]
         records = [[dict(signal) for signal in layer] for layer in self.layers]
-        return certify(
-            _weights(network),
-            records,
-            functions,
-            list(self.box.values()),
-            _DTYPES[self.dtype],
-        )[0]
+        bound = certify(_weights(network), records, functions, list(self.box.values()), _DTYPES[self.dtype])[0]
+        if self.surrogate is None:
+            return bound
+        names = list(self.box)
+        target, total = (parse_expression(text, names) for text in (self.expression, self.surrogate["expression"]))
+        distance = certify_difference(target - total, self.box, self.surrogate["cells"])
+        return round_up(Fraction(bound) + Fraction(distance))
 
     def to_json(self) -> dict[str, Any]:
         """Returns the certificate as JSON data."""
@@ -139,7 +143,8 @@ class ApproximationCertificate:
         where = ", ".join(f"{name} from {low:g} to {high:g}" for name, (low, high) in self.box.items())
         name = "the function" if self.expression is None else self.expression
         layers = f"{len(self.hidden_dims)} hidden layer{'s' * (len(self.hidden_dims) != 1)}"
-        units = f"{self.num_units} ReLU{'s' * (self.num_units != 1)}"
+        name_of_units = "ReLU" if self.activation == "relu" else f"{self.activation} unit"
+        units = f"{self.num_units} {name_of_units}{'s' * (self.num_units != 1)}"
         text = (
             f"For all {where}, the {self.dtype} network differs from {name} by at most {self.bound:.3g}.\n"
             f"It has {units} in {layers}. The bound includes rounding, and is checked on {self.num_points:,} points."
@@ -154,6 +159,8 @@ def approximate(
     *,
     lipschitz: float | None = None,
     modulus: Callable[[float], float] | None = None,
+    activation: str = "relu",
+    method: Literal["squares", "exponentials"] = "squares",
     levels: int | None = None,
     dtype: torch.dtype | None = None,
     max_units: int = 10_000,
@@ -174,6 +181,10 @@ def approximate(
         error: Largest error.
         lipschitz: Lipschitz constant of a callable of one variable.
         modulus: Modulus of continuity of a callable of one variable: $|f(x) - f(y)| \le \omega(|x - y|)$.
+        activation: Name of the activation: relu, or for an expression of one variable tanh, sigmoid, softplus, silu or
+            gelu, which is fitted by least squares and certified afterwards.
+        method: For several variables: products as squares, or as in the proof of the universal approximation theorem
+            one hidden layer for a sum of exponentials, which is larger, and suits two variables and moderate errors.
         levels: Number of layers that refine each square. None for the one with the fewest units; 0 for squares in one
             layer.
         dtype: Dtype of the network, float32 or float64. None for PyTorch's default dtype.
@@ -199,11 +210,33 @@ def approximate(
         reason = ". Only piecewise-linear functions have error 0: use compile_piecewise_linear" if error == 0 else ""
         raise ValueError(f"error must be a positive number: got {error}{reason}")
     target, intervals, assumption = _read(function, box, lipschitz, modulus)
+    check_activation(activation)
+    if method not in ("squares", "exponentials"):
+        raise ValueError(f"method must be squares or exponentials: got {method!r}")
+    if method == "exponentials" and (isinstance(target, SampledFunction) or activation != "relu" or levels):
+        raise ValueError("method='exponentials' needs an expression, activation='relu' and no levels")
+    if activation != "relu":
+        if isinstance(target, SampledFunction) or len(intervals) > 1:
+            raise ValueError(f"activation={activation!r} needs an expression of one variable: use activation='relu'")
+        if levels is not None:
+            raise ValueError(f"levels is for activation='relu': got activation={activation!r}")
+        return _fit(target, intervals, float(error), activation, dtype, max_units)
     if levels is not None and levels < 0:
         raise ValueError(f"levels must not be negative: got {levels}")
     if isinstance(target, SampledFunction):
         layers = [[Signal([Term(0, variable("u"))])], [Signal([Term(0, target)])]]
         return _build(layers, intervals, float(error), dtype, max_units, target, assumption)
+    if method == "exponentials":
+        total, distance, cells = fit_exponentials(target, intervals, 0.5 * float(error))
+        layers = Decomposition(total, intervals).layers()
+        network, certificate = _build(layers, intervals, error - distance, dtype, max_units, total, assumption)
+        return network, replace(
+            certificate,
+            expression=str(target),
+            error=float(error),
+            bound=round_up(Fraction(certificate.bound) + Fraction(distance)),
+            surrogate={"expression": str(total), "error": distance, "cells": cells},
+        )
     best: tuple[nn.Sequential, ApproximationCertificate] | None = None
     failure: ValueError | None = None
     depth = 0
@@ -223,6 +256,35 @@ def approximate(
     if best is None:
         raise failure or TooLargeError(f"error={error:g} is too small")
     return best
+
+
+def _fit(
+    target: Expression,
+    box: Mapping[str, tuple[float, float]],
+    error: float,
+    activation: str,
+    dtype: torch.dtype,
+    max_units: int,
+) -> tuple[nn.Sequential, ApproximationCertificate]:
+    """Fits a network with another activation."""
+    ((name, (low, high)),) = box.items()
+    function = target.substitute(**{name: variable("u")})
+    network, bound, points = fit_network(
+        function, low, high, error, activation=activation, dtype=dtype, max_units=max_units
+    )
+    term = {"source": 0, "function": str(function), "constant": 0.0, "points": points, "error": bound}
+    return network, ApproximationCertificate(
+        str(target),
+        box,
+        error,
+        bound,
+        str(dtype).removeprefix("torch."),
+        (network[0].out_features,),
+        (({"units": [], "range": [], "error": bound, "terms": [term]},),),
+        f"PyTorch's {activation} of u is within {ULPS} unit roundoffs of 1 + |u|",
+        hashlib.sha256(_serialize(network)).hexdigest(),
+        activation,
+    )
 
 
 def _build(
@@ -342,8 +404,4 @@ def _read(
             intervals,
             f"it has the Lipschitz constant {constant:g}",
         )
-    return (
-        SampledFunction(values, modulus),
-        intervals,
-        "it has the given modulus of continuity",
-    )
+    return (SampledFunction(values, modulus), intervals, "it has the given modulus of continuity")
