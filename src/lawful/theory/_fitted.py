@@ -15,7 +15,7 @@ from fractions import Fraction
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from lawful._suggest import did_you_mean
 from lawful.theory._expressions import Expression, parse_expression
@@ -157,11 +157,10 @@ def certify_network(
     Returns:
         The bound and the points, or None if the bound is not below `error`.
     """
-    hidden, output = (
-        tuple(x.detach().double().numpy() for x in (layer.weight, layer.bias)) for layer in (network[0], network[2])
-    )
-    a, b, c, offset = hidden[0][:, 0], hidden[1], output[0][0], float(output[1][0])
-    rounding = _rounding(a, b, c, offset, max(abs(low), abs(high)), activation, network[0].weight.dtype)
+    first, last = (layer for layer in network if isinstance(layer, nn.Linear))
+    a, b, c = (_to_array(x) for x in (first.weight[:, 0], first.bias, last.weight[0]))
+    offset = float(last.bias.detach()[0])
+    rounding = _rounding(a, b, c, offset, max(abs(low), abs(high)), activation, first.weight.dtype)
     shape = parse_expression(ACTIVATIONS[activation][0], ["u"])
     weights, slopes, shifts = (Interval(v[None], v[None]) for v in (c, a, b))
 
@@ -181,6 +180,9 @@ def certify_network(
     while len(left):
         if len(points) + len(left) > _MAX_CELLS:
             return None
+        ends = [difference(Interval(left[i : i + 500], left[i : i + 500])).value for i in range(0, len(left), 500)]
+        if max(float(np.maximum(end.low, -end.high).max()) for end in ends) > error:
+            return None
         bounds = np.concatenate(
             [_cell_bound(difference, left[i : i + 500], right[i : i + 500]) for i in range(0, len(left), 500)]
         )
@@ -194,6 +196,10 @@ def certify_network(
         left, right = np.concatenate([left, middle]), np.concatenate([middle, right])
     total = (bound + rounding) * (1 + 1e-12)
     return (total, np.unique(points).tolist()) if total <= error else None
+
+
+def _to_array(x: Tensor) -> np.ndarray:
+    return x.detach().cpu().double().numpy()
 
 
 def _cell_bound(difference: Callable[[Interval], Jet], left: np.ndarray, right: np.ndarray) -> np.ndarray:

@@ -279,7 +279,7 @@ def _fit(
         error,
         bound,
         str(dtype).removeprefix("torch."),
-        (network[0].out_features,),
+        tuple(m.out_features for m in network if isinstance(m, nn.Linear))[:-1],
         (({"units": [], "range": [], "error": bound, "terms": [term]},),),
         f"PyTorch's {activation} of u is within {ULPS} unit roundoffs of 1 + |u|",
         hashlib.sha256(_serialize(network)).hexdigest(),
