@@ -77,6 +77,11 @@ def test_several_variables(text):
     assert certificate.check(network) == certificate.bound
 
 
+def test_a_pole_of_deep_squares_only_is_avoided():
+    _, certificate = approximate("1/(2 + (y - x)^2)", [(-1, 1), (0, 2)], 0.05)
+    assert certificate.bound <= 0.05
+
+
 def test_deep_squares_are_smaller():
     """Law: the number of units grows like log(1 / error) with deep squares, and like 1 / sqrt(error) without."""
     shallow, deep = (

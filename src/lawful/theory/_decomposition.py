@@ -80,7 +80,8 @@ class Decomposition:
             return _Sum({}, f)
         if f.op == "variable":
             return _Sum({self.names.index(str(f.value)): Fraction(1)})
-        if f.op in ("+", "-", "neg") or (f.op in ("*", "/") and any(arg.number is not None for arg in f.args)):
+        factors = f.args if f.op == "*" else f.args[1:] if f.op == "/" else ()
+        if f.op in ("+", "-", "neg") or any(arg.number is not None for arg in factors):
             return self.read_sum(f)
         if len(f.variables) == 1:
             name = f.variables[0]

@@ -241,15 +241,19 @@ def approximate(
     failure: ValueError | None = None
     depth = 0
     for count in range(_MAX_LEVELS) if levels is None else [levels]:
-        layers = Decomposition(target, intervals, levels=count).layers()
-        if levels is None and len(layers) == depth:  # there are no squares
-            break
-        depth = len(layers)
         try:
+            layers = Decomposition(target, intervals, levels=count).layers()
+            if levels is None and len(layers) == depth:  # there are no squares
+                break
+            depth = len(layers)
             found = _build(layers, intervals, float(error), dtype, max_units, target, assumption)
         except TooLargeError as too_large:
             failure = too_large
             continue
+        except ValueError:
+            if depth and best is not None:  # with deep squares, the ranges are larger, and may contain a pole
+                break
+            raise
         if best is not None and found[1].num_units >= best[1].num_units:
             break
         best = found
