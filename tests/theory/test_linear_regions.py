@@ -9,8 +9,10 @@ import pytest
 import torch
 from torch import nn
 
+from lawful.blocks import conv_to_matrix
 from lawful.theory import (
     _subdivision,
+    collapse,
     compile_max_affine,
     compile_piecewise_linear,
     regions_in_box,
@@ -352,6 +354,8 @@ def spoiled(value):
         (lambda: regions_in_box(LINEAR, (0, 0, 0)), r"low must have 2 entries: got shape \(3,\)"),
         (lambda: regions_in_box(nn.Linear(3, 1)), r"network must have 2 inputs: got 3; regions_on_plane"),
         (lambda: regions_in_box(nn.Sequential(LINEAR, nn.GELU())), r"network\[1\] is GELU"),
+        (lambda: regions_in_box(nn.Sequential(LINEAR, nn.BatchNorm1d(3))), r"is BatchNorm1d; lawful.theory.collapse"),
+        (lambda: regions_in_box(nn.Sequential(nn.Conv2d(1, 1, 2))), r"is Conv2d; .* lawful.blocks.conv_to_matrix"),
         (lambda: regions_in_box(nn.Sequential(nn.Sequential(nn.Tanh()))), r"network\[0\]\[0\] is Tanh"),
         (lambda: regions_in_box(nn.Sequential(LINEAR, nn.Dropout(0.5))), r"call network.eval\(\)"),
         (lambda: regions_in_box(nn.Sequential(nn.ReLU(), LINEAR)), r"first layer must be Linear"),
@@ -372,6 +376,31 @@ def spoiled(value):
 def test_bad_input_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_batch_norm_is_counted_after_collapse():
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Linear(2, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 1)).double()
+    network(torch.randn(64, 2).double())  # running statistics
+    collapsed, _ = collapse(network.eval())
+    regions = regions_in_box(collapsed)
+    x = torch.rand(200, 2).double() * 2 - 1
+    patterns = (network[:2](x) > 0).unique(dim=0)
+    assert {tuple(row) for row in patterns.tolist()} <= {tuple(row) for row in regions.patterns.tolist()}
+    assert len(patterns) > 1
+
+
+def test_convolutions_are_counted_as_matrices():
+    torch.manual_seed(0)
+    conv, head = nn.Conv1d(1, 2, 2).double(), nn.Linear(6, 1).double()
+    dense = nn.Linear(4, 6).double()
+    dense.weight.data = conv_to_matrix(conv, (4,)).detach()
+    dense.bias.data = conv.bias.detach().repeat_interleave(3)
+    network, x = nn.Sequential(dense, nn.ReLU(), head), torch.randn(2, 4).double()
+    for region in regions_on_segment(network, *x):
+        t = region.vertices.mean(0)
+        value = nn.Sequential(conv, nn.ReLU(), nn.Flatten(), head)(torch.lerp(x[0], x[1], t)[None, None])
+        torch.testing.assert_close(region.weight @ t + region.bias, value[0])
 
 
 def test_values_that_overflow_are_refused():

@@ -131,9 +131,18 @@ def _leaves(module: nn.Module, name: str) -> list[tuple[str, nn.Module]]:
     if not isinstance(module, nn.Linear | nn.ReLU | nn.LeakyReLU | nn.Identity | nn.Flatten | nn.Dropout):
         raise ValueError(
             "expected a Sequential of Linear, ReLU, LeakyReLU, Identity, Flatten and Dropout: "
-            f"{name} is {type(module).__name__}"
+            f"{name} is {type(module).__name__}{_remedy(module)}"
         )
     return [(name, module)]
+
+
+def _remedy(module: nn.Module) -> str:
+    """Returns how a layer that is not supported can be replaced, if it can."""
+    if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d):
+        return "; lawful.theory.collapse(network.eval()).model merges it with the layer beside it"
+    if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
+        return "; for inputs of one size, it is a Linear with the weight lawful.blocks.conv_to_matrix(layer, size)"
+    return ""
 
 
 def exact_values(

@@ -65,7 +65,7 @@ class Node:
 
 
 @dataclass
-class Graph:
+class ComputationGraph:
     """Nodes from the input to the output."""
 
     nodes: list[Node]
@@ -337,7 +337,7 @@ _ATTRIBUTES = tuple(
 
 
 @torch.no_grad()
-def record(network: nn.Module, x: Tensor) -> Graph:
+def record(network: nn.Module, x: Tensor) -> ComputationGraph:
     """Records a network on a batch.
 
     Args:
@@ -365,7 +365,7 @@ def record(network: nn.Module, x: Tensor) -> Graph:
     if root not in needed:
         raise ValueError("the output of network does not depend on its input")
     last = output._node
-    graph = Graph([node for node in nodes if node in needed and node is not last] + [last], dtype, device)
+    graph = ComputationGraph([node for node in nodes if node in needed and node is not last] + [last], dtype, device)
     value = output.as_subclass(Tensor).double()
     if not torch.allclose(graph.values(x), value, rtol=1e-3, atol=1e-3 * (1 + float(value.abs().max()))):
         raise ValueError("network could not be recorded: avoid in-place operations on views")

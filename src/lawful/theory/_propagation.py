@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lawful.theory._graph import Affine, Graph, Node
+from lawful.theory._graph import Affine, ComputationGraph, Node
 from lawful.theory._relaxations import Activation
 from lawful.theory._rounding import rounding_factor
 
@@ -91,7 +91,7 @@ def check_box(lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def propagate(graph: Graph, region: Inputs, *, method: Method, steps: int = 40) -> dict[Node, Bounds]:
+def propagate(graph: ComputationGraph, region: Inputs, *, method: Method, steps: int = 40) -> dict[Node, Bounds]:
     """Bounds every node of a network.
 
     Args:
@@ -129,7 +129,7 @@ def _interval(node: Node, inputs: list[Bounds]) -> Bounds:
     return Bounds(_fill(low - slack, -math.inf), _fill(high + slack, math.inf))
 
 
-def _backward(graph: Graph, node: Node, region: Inputs, bounds: dict[Node, Bounds], steps: int) -> Bounds:
+def _backward(graph: ComputationGraph, node: Node, region: Inputs, bounds: dict[Node, Bounds], steps: int) -> Bounds:
     """Bounds all entries of a node by linear relaxation, within the bounds that it has."""
     batch, size = len(region.center), node.shape.numel()
     widest = max(n.shape.numel() for n in graph.nodes)
@@ -149,7 +149,7 @@ def _intersect(a: Bounds, b: Bounds) -> Bounds:
 
 @torch.no_grad()
 def linear_lower_bound(
-    graph: Graph,
+    graph: ComputationGraph,
     target: Node,
     rows: Float[Tensor, "b s ..."],
     region: Inputs,
@@ -275,7 +275,7 @@ def transpose(operation: Affine, a: Tensor, shape: torch.Size) -> Tensor:
 
 
 @torch.no_grad()
-def evaluation_error(graph: Graph, bounds: dict[Node, Bounds]) -> Tensor:
+def evaluation_error(graph: ComputationGraph, bounds: dict[Node, Bounds]) -> Tensor:
     """Bounds the difference between the network in its dtype and in exact arithmetic, for each output.
 
     Args:

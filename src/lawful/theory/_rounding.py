@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import nn
 
+Number = int | float | Fraction
+
 
 def build_sequential(
     layers: Iterable[tuple[np.ndarray, np.ndarray]], *, dtype: torch.dtype | None = None

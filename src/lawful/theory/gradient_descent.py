@@ -210,15 +210,15 @@ def gradient_descent(
     )
 
 
-Point = tuple[Tensor, float, Tensor]
+_Point = tuple[Tensor, float, Tensor]
 
 
-def _pairs(points: list[Point]) -> list[tuple[Point, Point]]:
+def _pairs(points: list[_Point]) -> list[tuple[_Point, _Point]]:
     """Consecutive points, and each point with the last: the minimizer or the end of the run."""
     return [*pairwise(points), *((point, points[-1]) for point in points[:-2])]
 
 
-def _observed_lipschitz(points: list[Point]) -> float:
+def _observed_lipschitz(points: list[_Point]) -> float:
     ratios = [0.0]
     for (x, _, g), (y, _, h) in _pairs(points):
         distance, scale = float((x - y).norm()), float(x.norm() + y.norm())
@@ -227,7 +227,7 @@ def _observed_lipschitz(points: list[Point]) -> float:
     return max(ratio for ratio in ratios if not math.isnan(ratio))
 
 
-def _convexity_violation(points: list[Point], strong_convexity: float, size: float) -> int | None:
+def _convexity_violation(points: list[_Point], strong_convexity: float, size: float) -> int | None:
     """Returns the first point whose tangent is above another point of the run."""
     for i, ((x, a, g), (y, b, h)) in enumerate(_pairs(points)):
         step = y - x

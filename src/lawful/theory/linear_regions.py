@@ -28,7 +28,7 @@ from lawful.theory._exact_layers import Stage, read_stages
 from lawful.theory._subdivision import Subdivision
 from lawful.theory.rational_network import RationalLayer
 
-Vector = Sequence[float] | np.ndarray | Tensor
+_Vector = Sequence[float] | np.ndarray | Tensor
 
 
 @dataclass(frozen=True)
@@ -259,7 +259,7 @@ def _polygons(grid: Subdivision) -> list[np.ndarray]:
     return [row[:count] for row, count in zip(found[1:], degree[1:].tolist(), strict=True)]
 
 
-def regions_on_segment(network: nn.Module, start: float | Vector, end: float | Vector) -> LinearRegions:
+def regions_on_segment(network: nn.Module, start: float | _Vector, end: float | _Vector) -> LinearRegions:
     r"""Enumerates the regions of a network on a segment.
 
     The coordinate is $x$ if the network has one input, and $t \in [0, 1]$ on $(1 - t) \, a + t \, b$ otherwise.
@@ -291,7 +291,7 @@ def regions_on_segment(network: nn.Module, start: float | Vector, end: float | V
     return LinearRegions(_after([split, (np.stack([a, b], axis=1), np.zeros(size))], stages), [0.0], [1.0])
 
 
-def regions_in_box(network: nn.Module, low: Vector = (-1.0, -1.0), high: Vector = (1.0, 1.0)) -> LinearRegions:
+def regions_in_box(network: nn.Module, low: _Vector = (-1.0, -1.0), high: _Vector = (1.0, 1.0)) -> LinearRegions:
     """Enumerates the regions of a network of two inputs in a box.
 
     Args:
@@ -316,11 +316,11 @@ def regions_in_box(network: nn.Module, low: Vector = (-1.0, -1.0), high: Vector 
 
 def regions_on_plane(
     network: nn.Module,
-    origin: Vector,
-    directions: Sequence[Vector] | Tensor | np.ndarray,
+    origin: _Vector,
+    directions: Sequence[_Vector] | Tensor | np.ndarray,
     *,
-    low: Vector = (-1.0, -1.0),
-    high: Vector = (1.0, 1.0),
+    low: _Vector = (-1.0, -1.0),
+    high: _Vector = (1.0, 1.0),
 ) -> LinearRegions:
     r"""Enumerates the regions of a network on a rectangle of a plane.
 
@@ -367,7 +367,7 @@ def _after(maps: list[tuple[np.ndarray, np.ndarray]], stages: Sequence[Stage]) -
     return [Stage((*maps, *first.maps), first.slope, first.dim), *others]
 
 
-def _to_vector(values: float | Vector, size: int, name: str) -> np.ndarray:
+def _to_vector(values: float | _Vector, size: int, name: str) -> np.ndarray:
     tensor = values.detach().cpu() if isinstance(values, Tensor) else values
     vector = np.atleast_1d(np.asarray(tensor, dtype=np.float64)).ravel()
     if len(vector) != size:
@@ -377,7 +377,7 @@ def _to_vector(values: float | Vector, size: int, name: str) -> np.ndarray:
     return vector
 
 
-def _to_box(low: Vector, high: Vector) -> tuple[list[float], list[float]]:
+def _to_box(low: _Vector, high: _Vector) -> tuple[list[float], list[float]]:
     corners = []
     for name, values in (("low", low), ("high", high)):
         vector = np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values, dtype=np.float64)

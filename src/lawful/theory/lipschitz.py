@@ -25,12 +25,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lawful.theory._graph import Affine, Graph, Node, record
+from lawful.theory._graph import Affine, ComputationGraph, Node, record
 from lawful.theory._propagation import Bounds, Inputs, check_box, propagate, transpose
 from lawful.theory._relaxations import Activation, LeakyReLU
 from lawful.theory._rounding import rounding_factor
 
-LipschitzMethod = Literal["product", "local", "exact"]
+_Method = Literal["product", "local", "exact"]
 _SLACK = 1 + 1e-10  # of singular values in float64
 _LARGEST = 2**22  # entries of a matrix whose singular values are computed
 _TOLERANCE = 1e-8  # of linear programs: regions that are thinner are skipped
@@ -53,7 +53,7 @@ def lipschitz_bounds(
     upper: Float[Tensor, "n ..."],
     *,
     norm: Literal["2", "inf"] = "2",
-    method: LipschitzMethod = "local",
+    method: _Method = "local",
     splits: int = 0,
     max_patterns: int = 10_000,
     samples: int = 200,
@@ -123,7 +123,7 @@ def _norm(jacobians: Tensor, norm: str) -> Tensor:
     return torch.linalg.matrix_norm(jacobians, 2) if norm == "2" else jacobians.abs().sum(-1).amax(-1)
 
 
-def _jacobians(graph: Graph, x: Tensor) -> Tensor:
+def _jacobians(graph: ComputationGraph, x: Tensor) -> Tensor:
     """Returns Jacobians of shape (b, out, in), with the slopes of one side at the kinks."""
     nodes, rows = graph.nodes, graph.output.shape.numel()
     values = {nodes[0]: x}
@@ -149,7 +149,9 @@ def _jacobians(graph: Graph, x: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _search(graph: Graph, low: Tensor, high: Tensor, norm: str, samples: int, seed: int) -> tuple[float, Tensor]:
+def _search(
+    graph: ComputationGraph, low: Tensor, high: Tensor, norm: str, samples: int, seed: int
+) -> tuple[float, Tensor]:
     """Searches for a point with a large Jacobian: random points, and smaller and smaller steps from the best ones."""
     generator = torch.Generator(device=low.device).manual_seed(seed)
 
@@ -175,7 +177,7 @@ def _search(graph: Graph, low: Tensor, high: Tensor, norm: str, samples: int, se
 
 
 @torch.no_grad()
-def _product(graph: Graph, norm: str) -> float:
+def _product(graph: ComputationGraph, norm: str) -> float:
     """Multiplies the norms of layers, and adds those of sums."""
     found = {graph.nodes[0]: 1.0}
     for node in graph.nodes[1:]:
@@ -204,7 +206,10 @@ def _operator_norm(operation: Affine, before: torch.Size, after: torch.Size, nor
 
 
 def _jacobian_norm_bound(
-    graph: Graph, bounds: dict[Node, Bounds], norm: str, fixed: dict[Node, tuple[Tensor, Tensor]] | None = None
+    graph: ComputationGraph,
+    bounds: dict[Node, Bounds],
+    norm: str,
+    fixed: dict[Node, tuple[Tensor, Tensor]] | None = None,
 ) -> Tensor:
     """Bounds the norms of all Jacobians in boxes by an interval matrix, with the range of each derivative."""
     batch = len(bounds[graph.nodes[0]].lower)
@@ -239,7 +244,7 @@ def _jacobian_norm_bound(
 
 
 @torch.no_grad()
-def _split(graph: Graph, low: Tensor, high: Tensor, norm: str, splits: int, enough: float) -> float:
+def _split(graph: ComputationGraph, low: Tensor, high: Tensor, norm: str, splits: int, enough: float) -> float:
     """Bounds the constant on a box by the largest bound on its parts."""
 
     def bound(lows: Tensor, highs: Tensor) -> list[float]:
@@ -266,7 +271,7 @@ def _split(graph: Graph, low: Tensor, high: Tensor, norm: str, splits: int, enou
 class _PatternTree:
     """Branch and bound over the signs of neurons."""
 
-    graph: Graph
+    graph: ComputationGraph
     low: Tensor
     high: Tensor
     norm: str

@@ -23,9 +23,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from lawful.laws import Claim, agreement, convexity, shape
-from lawful.theory.rational_network import Number, RationalLayer, RationalNetwork
+from lawful.theory._rounding import Number
+from lawful.theory.rational_network import RationalLayer, RationalNetwork
 
-Point = tuple[Fraction, Fraction]
+_Point = tuple[Fraction, Fraction]
 _Form = tuple[tuple[Fraction, ...], Fraction]
 
 
@@ -40,11 +41,11 @@ class BrokenCrease:
     No network with one hidden layer is equal to the function.
     """
 
-    normal: Point
+    normal: _Point
     """Normal vector $g$ of the line $g \\cdot x + c = 0$."""
     offset: Fraction
     """Offset $c$ of the line."""
-    points: tuple[Point, Point]
+    points: tuple[_Point, _Point]
     """Two points of the line."""
     jumps: tuple[Fraction, Fraction]
     """Jump of the gradient at both points, in multiples of $g$."""
@@ -158,7 +159,7 @@ class MaxAffine:
                 continue
             origin, along = tuple(-offset * g / size for g in normal), (-normal[1], normal[0])
             restricted = [(_dot(row, along), _dot(row, origin) + bias, row) for row, bias in maps]  # on the line
-            found: list[tuple[Fraction, Point]] = []
+            found: list[tuple[Fraction, _Point]] = []
             for place in _inside_pieces([(slope, value) for slope, value, _ in restricted]):
                 top = max(slope * place + value for slope, value, _ in restricted)
                 active = [_dot(row, normal) for slope, value, row in restricted if slope * place + value == top]

@@ -43,15 +43,15 @@ from torch import Tensor, nn
 
 from lawful.data import read_table
 from lawful.laws import Claim, agreement, convexity, shape
-from lawful.theory._rounding import build_sequential
+from lawful.theory._rounding import Number, build_sequential
 from lawful.theory._subset_sum import Orientation, left_units
-from lawful.theory.rational_network import Number, RationalLayer, RationalNetwork
+from lawful.theory.rational_network import RationalLayer, RationalNetwork
 
-Numbers = Sequence[Number] | np.ndarray | Tensor
+_Numbers = Sequence[Number] | np.ndarray | Tensor
 _ZERO, _ONE = Fraction(0), Fraction(1)
 
 
-def _to_integers(numbers: Numbers, name: str) -> tuple[list[int], int]:
+def _to_integers(numbers: _Numbers, name: str) -> tuple[list[int], int]:
     """Writes finite numbers exactly as integers over a common denominator."""
     if isinstance(numbers, Tensor | np.ndarray):
         if numbers.ndim != 1:
@@ -90,7 +90,7 @@ class PiecewiseLinear:
     """
 
     def __init__(
-        self, knots: Numbers, values: Numbers, *, left_slope: Number | None = None, right_slope: Number | None = None
+        self, knots: _Numbers, values: _Numbers, *, left_slope: Number | None = None, right_slope: Number | None = None
     ) -> None:
         (self._x, self._x_scale), (self._y, self._y_scale) = (
             _to_integers(knots, "knots"),
@@ -127,7 +127,7 @@ class PiecewiseLinear:
                 self._slopes.append((rise, run))
 
     @classmethod
-    def from_slopes(cls, knots: Numbers, slopes: Numbers, *, value: Number = 0) -> PiecewiseLinear:
+    def from_slopes(cls, knots: _Numbers, slopes: _Numbers, *, value: Number = 0) -> PiecewiseLinear:
         """Builds a function from its slopes.
 
         Args:
@@ -322,10 +322,10 @@ class PiecewiseLinear:
 
 
 def compile_piecewise_linear(
-    knots: Numbers | PiecewiseLinear,
-    values: Numbers | None = None,
+    knots: _Numbers | PiecewiseLinear,
+    values: _Numbers | None = None,
     *,
-    slopes: Numbers | None = None,
+    slopes: _Numbers | None = None,
     left_slope: Number | None = None,
     right_slope: Number | None = None,
     width: int | None = None,

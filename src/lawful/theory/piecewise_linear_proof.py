@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from lawful.theory._rounding import round_up, rounding_factor
+from lawful.theory._rounding import Number, round_up, rounding_factor
 from lawful.theory.piecewise_linear import PiecewiseLinear
-from lawful.theory.rational_network import Number, RationalNetwork, rounding_bound
+from lawful.theory.rational_network import RationalNetwork, rounding_bound
 
 _ZERO = Fraction(0)
 

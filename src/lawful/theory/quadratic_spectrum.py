@@ -30,7 +30,7 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
-MomentumMethod = Literal["heavy_ball", "nesterov"]
+_MomentumMethod = Literal["heavy_ball", "nesterov"]
 
 
 class OptimalMomentum(NamedTuple):
@@ -76,7 +76,7 @@ def quadratic_spectrum(
     *,
     learning_rate: float,
     momentum: float = 0.0,
-    method: MomentumMethod = "heavy_ball",
+    method: _MomentumMethod = "heavy_ball",
 ) -> QuadraticSpectrum:
     """Returns the spectrum of gradient descent with momentum on a quadratic function.
 
@@ -143,7 +143,7 @@ def adam_spectrum(
 
 
 def stability_threshold(
-    learning_rate: float, *, momentum: float = 0.0, method: MomentumMethod | Literal["adam"] = "heavy_ball"
+    learning_rate: float, *, momentum: float = 0.0, method: _MomentumMethod | Literal["adam"] = "heavy_ball"
 ) -> float:
     r"""Returns the curvature from which on an optimizer diverges on a quadratic function.
 
@@ -172,7 +172,7 @@ def stability_threshold(
 
 
 def optimal_momentum(
-    smallest: float, largest: float, *, method: MomentumMethod | Literal["gradient"] = "heavy_ball"
+    smallest: float, largest: float, *, method: _MomentumMethod | Literal["gradient"] = "heavy_ball"
 ) -> OptimalMomentum:
     r"""Returns the learning rate and momentum with the best rate for curvatures between two numbers.
 

@@ -16,9 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from lawful.theory._rounding import build_sequential, round_up, rounding_factor
-
-Number = int | float | Fraction
+from lawful.theory._rounding import Number, build_sequential, round_up, rounding_factor
 
 
 class RationalLayer(NamedTuple):

@@ -12,10 +12,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from lawful.theory._graph import Graph, record
+from lawful.theory._graph import ComputationGraph, record
 from lawful.theory._propagation import Inputs, Method, evaluation_error, linear_lower_bound, propagate
 
-Norm = Literal["inf", "2"]
+_Norm = Literal["inf", "2"]
 
 
 def robustness_radius(
@@ -23,7 +23,7 @@ def robustness_radius(
     x: Float[Tensor, "n ..."],
     label: Int[Tensor, " n"],
     *,
-    norm: Norm = "inf",
+    norm: _Norm = "inf",
     input_range: tuple[float, float] | None = None,
     max_radius: float = 1.0,
     method: Method = "crown",
@@ -87,11 +87,11 @@ def robustness_radius(
 
 
 def _certify(
-    graph: Graph,
+    graph: ComputationGraph,
     x: Tensor,
     label: Tensor,
     radius: Tensor,
-    norm: Norm,
+    norm: _Norm,
     input_range: tuple[float, float] | None,
     method: Method,
 ) -> Tensor:
