@@ -14,7 +14,6 @@ import typing
 from contextlib import contextmanager
 from datetime import date, timedelta
 from functools import cache
-from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -23,6 +22,7 @@ import torch
 from PIL import Image
 
 import lawful.probe
+from lawful._files import write_file
 from lawful._json import Excludes, Range, Requires, field_types, union_members
 from lawful.blocks.modes import eval_mode
 from lawful.recipes import RECIPES
@@ -504,7 +504,7 @@ class Plots:
 
     @staticmethod
     def save(figure, path, *, root=None):
-        Path(path).write_text(digest(figure))
+        write_file(path, digest(figure), root=root)
 
 
 def digest(value):

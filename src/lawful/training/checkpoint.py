@@ -131,11 +131,15 @@ class Checkpoints:
                     file.write(metadata)
                 _write_checksums(place)
         if rank == 0:
-            with pinned(self.folder, root=self.root) as place:
-                for step in self.steps()[:-keep]:
-                    if step != best:
-                        remove_folder(place / self.path(step).name)
+            self.remove_old(keep=keep, best=best)
         barrier()
+
+    def remove_old(self, *, keep: int, best: int | None = None) -> None:
+        """Removes all checkpoints except the newest and the best."""
+        for step in self.steps()[:-keep]:
+            if step != best:
+                with pinned(self.folder, root=self.root) as place:
+                    remove_folder(place / self.path(step).name)
 
     def load(self, step: int, *, sharded_like: _ShardedLike = _unsharded) -> Checkpoint:
         """Loads the checkpoint of a step.

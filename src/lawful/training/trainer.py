@@ -392,6 +392,9 @@ class _TrainingSession:
         finally:
             self.writer.join()
         self.writer.raise_error()
+        if self.processes.rank == 0:  # a crash may have left one more
+            best = self.progress.early_stopping.best_step
+            run.checkpoints.remove_old(keep=self.config.keep_checkpoints, best=best)
         return outcome
 
     def log(self, step: int, metrics: dict[str, float]) -> None:
