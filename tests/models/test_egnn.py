@@ -45,17 +45,12 @@ def test_a_force_between_two_particles_is_learned(kind):
     torch.testing.assert_close(turned, (predict(x, v) - target(x, v)).square().mean(), rtol=1e-3, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["egnn", "gram"])
-def test_many_layers_with_many_neighbors_are_stable(kind):
+def test_many_layers_with_many_neighbors_are_stable():
     torch.manual_seed(0)
     x, h = torch.randn(100, 3, requires_grad=True), torch.randn(100, 4)
-    if kind == "egnn":
-        model = EGNN(4, dim=32, num_layers=16)
-        first, (features, moved) = model.embed(h), model(h, x)
-    else:
-        model = GramNetwork(4, dim=32, num_layers=16)
-        first, (features, moved, _) = model.embed(h), model(h, x, torch.randn(100, 1, 3))
+    model = EGNN(4, dim=32, num_layers=16)
+    first, (features, moved) = model.embed(h), model(h, x)
     assert features.norm() < 10 * first.norm()
-    assert moved.norm() < 40 * x.norm()  # each GramLayer adds the velocity
+    assert moved.norm() < 10 * x.norm()
     (features.square().mean() + moved.square().mean()).backward()
     assert all(p.grad.isfinite().all() for p in (x, *model.parameters()) if p.grad is not None)

@@ -303,7 +303,7 @@ class GramLayer(nn.Module):
         self.message = EdgeMLP(dim, size * (size + 1) // 2 + edge_dim, hidden)
         last = _small_linear(hidden, num_vectors * size, gain=1e-2, bias=False)
         self.coefficient = nn.Sequential(nn.Linear(hidden, hidden), nn.SiLU(), last)
-        self.feature = nn.Sequential(nn.Linear(dim + hidden, hidden), nn.SiLU(), _small_linear(hidden, dim, gain=1e-2))
+        self.feature = nn.Sequential(nn.Linear(dim + hidden, hidden), nn.SiLU(), nn.Linear(hidden, dim))
         self.step = nn.Parameter(torch.full((num_vectors,), 1 / num_vectors))
 
     def forward(
