@@ -2,7 +2,7 @@
 
 Classifiers of scikit-learn's digits in float64, trained for 30 epochs. The peer is auto_LiRPA 0.3 from PyPI, which is
 for torch 1.8 to 1.12: `import_peer` supplies the names that it misses in torch 2.13 and NumPy 2. Both have their
-defaults: `CROWN-Optimized` takes 20 steps, and alpha-crown 40. Install it with `pip install --no-deps auto_LiRPA
+defaults: `CROWN-Optimized` takes 20 steps, and alpha-crown 30. Install it with `pip install --no-deps auto_LiRPA
 appdirs`.
 
 - A bound is as tight if it is within 1e-9 of the peer's or closer. `width` is the mean over inputs and outputs of upper
@@ -32,7 +32,8 @@ from torch import Tensor, nn
 from lawful.inference.attacks import FREE, PGD, margin
 from lawful.theory import lipschitz_bounds, output_bounds, robustness_radius
 
-COUNT = 20  # inputs
+COUNT = 20  # inputs of bounds
+RADII = 10  # inputs of radii
 PEER_METHODS = {"ibp": "IBP", "crown": "CROWN", "alpha-crown": "CROWN-Optimized"}
 
 
@@ -156,7 +157,7 @@ def pgd_radius(network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
 def compare_radii(name: str, network: nn.Sequential, x: Tensor, y: Tensor) -> None:
     right = network(x).argmax(1) == y
-    x, y = x[right], y[right]
+    x, y = x[right][:RADII], y[right][:RADII]
     attacked = pgd_radius(network, x, y)
     cells = []
     for method in PEER_METHODS:

@@ -5,6 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import linprog
 from torch import nn
 
 from lawful.inference.attacks import FREE, PGD, TARGETED, margin
@@ -160,6 +161,46 @@ def test_crown_is_the_formula_of_the_paper():
     found = output_bounds(network, x[None] - 0.4, x[None] + 0.4)
     np.testing.assert_allclose(found[0][0], expected[0], rtol=0, atol=1e-10)
     np.testing.assert_allclose(found[1][0], expected[1], rtol=0, atol=1e-10)
+
+
+def triangle_relaxation(network, x, eps):
+    """Bounds by linear programs: a ReLU is above both of its pieces and below its chord."""
+    layers = [[p.detach().numpy() for p in network[i].parameters()] for i in (0, 2, 4)]
+    size = len(x)
+    boxes = [(v - eps, v + eps) for v in x]
+    rows, limits = np.zeros((0, size)), np.zeros(0)
+    matrix, shift = layers[0]
+    for i in range(3):
+        bounds = [
+            [s * linprog(s * row, rows, limits, bounds=boxes).fun + b for s in (1, -1)]
+            for row, b in zip(matrix, shift, strict=True)
+        ]
+        if i == 2:
+            return np.array(bounds).T
+        low, high = np.array(bounds).T
+        chord = np.where(low >= 0, 1.0, np.where(high <= 0, 0.0, high / (high - low)))[:, None]
+        offset = np.where((low < 0) & (high > 0), -chord[:, 0] * low, 0.0)
+        units = np.eye(len(low))
+        above, zero = np.hstack([matrix, -units]), np.hstack([0 * matrix, -units])
+        below = np.hstack([-chord * matrix, units])
+        rows = np.vstack([np.pad(rows, ((0, 0), (0, len(low)))), above, zero, below])
+        limits = np.concatenate([limits, -shift, 0 * shift, chord[:, 0] * shift + offset])
+        boxes += [(None, None)] * len(low)
+        matrix, shift = layers[i + 1]
+        matrix = np.hstack([np.zeros((len(matrix), rows.shape[1] - matrix.shape[1])), matrix])
+
+
+def test_optimized_slopes_reach_the_linear_programs():
+    # With bounds of the hidden layers by the same method, the best slopes are the dual solution.
+    network = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3)).double()
+    x = torch.randn(3, dtype=torch.float64)
+    lower, upper = triangle_relaxation(network, x.numpy(), 0.8)
+    crown = output_bounds(network, x[None] - 0.8, x[None] + 0.8)
+    alpha = output_bounds(network, x[None] - 0.8, x[None] + 0.8, method="alpha-crown")
+    best = np.concatenate([lower, -upper])
+    gap, before = (best - torch.cat([b.lower[0], -b.upper[0]]).numpy() for b in (alpha, crown))
+    assert (gap > -1e-9).all()
+    assert gap.sum() < 0.02 * before.sum()
 
 
 def test_a_convolution_is_its_matrix():

@@ -30,8 +30,6 @@ class Activation(ABC):
     name: str
     lipschitz: float
     """Bound of the Lipschitz constant on the real line."""
-    optimized: tuple[str, ...]
-    """Lines whose slopes are worth optimizing."""
 
     @abstractmethod
     def value(self, x: Tensor) -> Tensor:
@@ -48,6 +46,14 @@ class Activation(ABC):
     @abstractmethod
     def derivatives(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
         """Returns bounds of the derivative on an interval, and of the slopes of both sides of a kink."""
+
+    def slope_range(self, lower: Tensor, upper: Tensor, *, sign: int) -> tuple[Tensor, Tensor]:
+        """Returns the slopes between which the best line is. They need not be exact."""
+        return self.derivatives(lower, upper)
+
+    def is_affine(self, lower: Tensor, upper: Tensor) -> Tensor:
+        """Returns whether the function is known to be affine on an interval."""
+        return torch.zeros_like(lower, dtype=torch.bool)
 
     def deviation(self, lower: Tensor, upper: Tensor) -> Tensor:
         """Returns a bound of the difference between the function and what PyTorch defines, other than by rounding."""
@@ -85,14 +91,13 @@ class LeakyReLU(Activation):
 
     def __post_init__(self) -> None:
         self.lipschitz = max(1.0, abs(self.negative_slope))
-        self.optimized = ("lower",) if self.negative_slope <= 1 else ("upper",)  # the chord is the best other line
 
     def value(self, x: Tensor) -> Tensor:
         return torch.where(x > 0, x, self.negative_slope * x)
 
     def maximum(self, slope: Tensor, lower: Tensor, upper: Tensor, *, sign: int) -> tuple[Tensor, Tensor]:
         zero = torch.zeros_like(lower).clamp(lower, upper)  # the kink, or the end that is closer to it
-        ends = [torch.broadcast_tensors(slope, x)[1] for x in (lower, upper, zero)]
+        ends = [torch.broadcast_tensors(slope, x)[1] for x in (zero, lower, upper)]
         values = torch.stack([sign * (self.value(x) - slope * x) for x in ends])
         best, index = values.max(0)
         return best, torch.stack(ends).gather(0, index[None])[0]
@@ -108,6 +113,15 @@ class LeakyReLU(Activation):
     def derivatives(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
         left, right = (torch.where(x > 0, 1.0, self.negative_slope).double() for x in (lower, upper))
         return torch.minimum(left, right), torch.maximum(left, right)
+
+    def slope_range(self, lower: Tensor, upper: Tensor, *, sign: int) -> tuple[Tensor, Tensor]:
+        if (sign < 0) == (self.negative_slope <= 1):
+            return self.derivatives(lower, upper)
+        chord = self.slopes(lower, upper)[0 if sign < 0 else 1]  # the best line on this side
+        return chord, chord
+
+    def is_affine(self, lower: Tensor, upper: Tensor) -> Tensor:
+        return (lower >= 0) | (upper <= 0)
 
 
 @dataclass
@@ -125,7 +139,6 @@ class Smooth(Activation):
     inverse: Callable[[Tensor], Tensor] | None = None
     """Absolute value of a point where the derivative has a value, for derivatives that are even."""
     tail: Callable[[Tensor], Tensor] | None = None
-    optimized: tuple[str, ...] = ("lower", "upper")
 
     def value(self, x: Tensor) -> Tensor:
         return self.function(x)
@@ -180,6 +193,18 @@ class Smooth(Activation):
         points = [lower, upper, *(torch.full_like(lower, p).clamp(lower, upper) for p in self.inflections)]
         found = torch.stack([self.derivative(x) for x in points])
         return found.amin(0) - _SLACK, found.amax(0) + _SLACK
+
+    def slope_range(self, lower: Tensor, upper: Tensor, *, sign: int) -> tuple[Tensor, Tensor]:
+        """Returns the slopes of the envelope at both ends: lines of other slopes are worse everywhere."""
+        steps = torch.linspace(0, 1, 4 * _POINTS, dtype=lower.dtype, device=lower.device)[1:-1]
+        x = lower[..., None] + steps * (upper - lower)[..., None].clamp(min=1e-12)
+        first, last = (sign * self.value(end)[..., None] for end in (lower, upper))
+        y = sign * self.value(x)
+        left = ((y - first) / (x - lower[..., None])).amax(-1)
+        right = ((last - y) / (upper[..., None] - x).clamp(min=1e-12)).amin(-1)
+        left = torch.maximum(left, sign * self.derivative(lower))
+        right = torch.minimum(right, sign * self.derivative(upper))
+        return (torch.minimum(right, left), left) if sign > 0 else (-left, torch.maximum(-left, -right))
 
     def _envelope_slope(self, lower: Tensor, upper: Tensor, sign: int) -> Tensor:
         """Returns the slope of the envelope at the midpoint: of the tangent, or of the chord that is highest there."""

@@ -28,7 +28,7 @@ def output_bounds(
     upper: Float[Tensor, "n ..."],
     *,
     method: Method = "crown",
-    steps: int = 40,
+    steps: int = 30,
     rounding: bool = True,
 ) -> Bounds:
     """Bounds the outputs of a network for all inputs in a box.

@@ -112,6 +112,6 @@ def _certify(
     margin = low.gather(1, label[:, None]) - (others @ high[..., None])[..., 0]
     margin = margin - 2**-50 * margin.abs()
     if method != "ibp":
-        steps = 40 if method == "alpha-crown" else 0
+        steps = 30 if method == "alpha-crown" else 0
         margin = torch.fmax(margin, linear_lower_bound(graph, graph.output, rows, region, bounds, steps=steps))
     return (margin > error).all(1)
