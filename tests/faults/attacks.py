@@ -32,7 +32,7 @@ HOSTILE = (
     "a\n2026-01-01 00:00:00  forged\nlawful: error: forged",
     "=cmd|' /C calc'!A0",
     "\u202eabc\u2066",
-    "../../../../home/secret.txt",
+    "../../../../nowhere/secret.txt",
     "</pre></section><iframe srcdoc='<script>alert(1)</script>'>",
     "'); alert(1); ('",
     "javascript:alert(1)",

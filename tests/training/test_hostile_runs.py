@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from lawful import _files
 from lawful._names import csv_text, printable, quote
 from lawful.cli import main
 from lawful.data.batches import ShuffledBatches
+from lawful.recipes import ClassifyRecipe
 from lawful.recipes.predict import Predictions
 from lawful.training import OptimizerStep, Recipe, Run, TrainerConfig, TrainingFailed, TrainingSetup, train
 from lawful.training.checkpoint import Checkpoint
@@ -258,6 +260,25 @@ def test_samples_are_not_written_through_a_link(tmp_path, outside, capsys):
     assert main(["sample", str(run)]) == 4
     assert "is a link, which is not followed" in capsys.readouterr().err
     assert files(outside) == {"secret.txt": SECRET.encode()}
+
+
+def test_class_names_are_quoted_wherever_they_are_printed(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("lawful.recipes.classify.figures", MagicMock())
+    classes = ("good", "bad\n2026-01-01  forged\x1b[2J", "=cmd|' /C calc'!A0")
+    rows = [f'{i % 7},{i % 3 + i / 100},"{classes[i % 3]}"' for i in range(60)]
+    (tmp_path / "data.csv").write_text("a,b,kind\n" + "\n".join(rows) + "\n")
+    recipe = ClassifyRecipe(data=str(tmp_path / "data.csv"), model="mlp", epochs=1, threads=1, law_cases=0)
+    run = train(recipe, output_dir=tmp_path / "runs")
+    assert main(["predict", str(run.path), str(tmp_path / "data.csv")]) == 0
+    captured = capsys.readouterr()
+    shown = captured.out + captured.err + run.log.read_text()
+    tables = "".join(path.read_text() for path in run.samples.glob("*.csv"))
+    for text in (shown, tables):
+        assert not any(line.strip().startswith("2026-01-01  forged") for line in text.splitlines())
+        assert "\x1b" not in text
+    assert r"'bad\n2026-01-01  forged\x1b[2J'" in shown
+    assert "'=cmd|' /C calc'!A0" in captured.out
+    assert not any(cell.startswith("=") for line in tables.splitlines() for cell in line.split(","))
 
 
 def test_names_pose_as_nothing_else():

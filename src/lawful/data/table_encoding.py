@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from lawful._json import require_choice, require_fields, require_list, require_text
+from lawful._names import quote
 from lawful._suggest import did_you_mean
 from lawful.data.dates import DateOrder, Dates, parse_dates
 from lawful.data.encoded_rows import Block, EncodedRows, block_of
@@ -861,7 +862,9 @@ def _describe_target(table: Table, column: Column, *, is_default: bool) -> str:
 def _descriptions(table: Table, column: Column) -> Iterator[str]:
     values, fill = table.columns[column.name], column.fill
     if column.levels is not None:
-        levels = ", ".join(level[:30] for level in column.levels[:5]) + (", ..." if len(column.levels) > 5 else "")
+        levels = ", ".join(quote(level[:30]) for level in column.levels[:5]) + (
+            ", ..." if len(column.levels) > 5 else ""
+        )
         yield f"{len(column.levels)} {'category' if len(column.levels) == 1 else 'categories'}: {levels}"
         if column.other:
             yield "the rare ones are merged"
@@ -877,5 +880,5 @@ def _descriptions(table: Table, column: Column) -> Iterator[str]:
     if column.indicator:
         what = "most frequent" if column.levels is not None else "median"
         count = int(values.missing.sum())
-        value = fill if isinstance(fill, str) else f"{fill:.6g}"
+        value = quote(fill) if isinstance(fill, str) else f"{fill:.6g}"
         yield f"{count} missing value{'s' if count > 1 else ''}, filled with the {what}, {value}"

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from lawful._inputs import check_memory
 from lawful._json import Config, MaxLength, Range, Requires, from_json, require_fields, require_int
+from lawful._names import quote
 from lawful.data import (
     BUILTIN,
     Column,
@@ -248,7 +249,7 @@ def _describe_data(name: str, encoding: Encodings, counts: Mapping[str, int]) ->
 
 def _shorten(names: Sequence[str], *, limit: int = 10) -> str:
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return f"{', '.join(names[:limit])}{more}"
+    return f"{', '.join(map(quote, names[:limit]))}{more}"
 
 
 # ---------------------------------------------------------------- observations of generative models
@@ -359,7 +360,7 @@ class DataSpec:
         if not self.classes:
             raise ValueError(f"the training data of the run have no labels, got label {str(label)!r}")
         if str(label) not in self.classes:
-            raise ValueError(f"label must be one of {', '.join(self.classes[:20])}, got {str(label)!r}")
+            raise ValueError(f"label must be one of {', '.join(map(quote, self.classes[:20]))}, got {str(label)!r}")
         return self.classes.index(str(label))
 
     def to_json(self) -> dict[str, Any]:

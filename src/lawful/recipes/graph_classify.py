@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lawful._json import MaxLength, Range
+from lawful._names import quote
 from lawful.blocks import Standardize
 from lawful.blocks.modes import eval_mode
 from lawful.data import (
@@ -409,7 +410,7 @@ def _describe(name: str, data: GraphsData, encoding: NodeEncoding) -> str:
     sizes = [graph.num_nodes for graph in data.raw]
     splits = ", ".join(f"{count:,} {split}" for split, count in data.counts.items() if count)
     span = f"{min(sizes)} to {max(sizes)} nodes" if min(sizes) < max(sizes) else f"{sizes[0]} nodes"
-    classes = ", ".join(encoding.classes[:10])
+    classes = ", ".join(map(quote, encoding.classes[:10]))
     return f"{name}: {len(sizes):,} graphs of {span}, {len(encoding.features)} features, classes {classes}; {splits}"
 
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lawful._json import Config, MaxLength, Range, Tagged, require_list, require_text
+from lawful._names import quote
 from lawful._suggest import did_you_mean
 from lawful.blocks.modes import eval_mode
 from lawful.data import (
@@ -423,7 +424,7 @@ class MoleculesRecipe(OptimizationConfig, EvaluationConfig, Recipe[MoleculeData]
             if len(names) == 1 or energies:
                 target = min(energies, key=lambda name: _ENERGIES.index(name.lower())) if energies else names[0]
             elif names:
-                raise ValueError(f"target must be one of the properties {', '.join(names[:20])}")
+                raise ValueError(f"target must be one of the properties {', '.join(map(quote, names[:20]))}")
             else:
                 raise ValueError(f"{self.data} has no property in its comment lines, such as energy=-1.5")
         if missing := next((m for m in molecules if target not in m.properties), None):

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lawful._json import MaxLength, Range
+from lawful._names import quote
 from lawful.blocks import Standardize
 from lawful.blocks.modes import eval_mode
 from lawful.data import (
@@ -148,7 +149,9 @@ class NodeClassifier(nn.Module):
         if graph.classes is None or graph.classes == self.classes:
             return graph.y.long()
         if strange := [name for name in graph.classes if name not in self.classes]:
-            raise ValueError(f"the graph has a class {strange[0]!r}, the model has {', '.join(self.classes)}")
+            raise ValueError(
+                f"the graph has a class {strange[0]!r}, the model has {', '.join(map(quote, self.classes))}"
+            )
         order = torch.tensor([*map(self.classes.index, graph.classes), -1])
         return order[graph.y.long()]
 
@@ -378,12 +381,12 @@ class NodeClassifyRecipe(GraphDataConfig, OptimizationConfig, EvaluationConfig, 
         """Says in one line what the files were read as."""
         graph, names = data.graph, encoding.features
         edges = f"{graph.num_edges:,} directed" if self.directed else f"{graph.num_edges // 2:,}"
-        some = f" ({', '.join(names[:8])}{', ...' if len(names) > 8 else ''})" if names else ""
+        some = f" ({', '.join(map(quote, names[:8]))}{', ...' if len(names) > 8 else ''})" if names else ""
         splits = ", ".join(f"{count:,} {name}" for name, count in data.counts.items() if count)
         label = "label" if encoding.target is None else encoding.target.name
         return (
             f"{Path(self.data).name}: {graph.num_nodes:,} nodes, {edges} edges, {len(names)} features{some}; "
-            f"{label} with classes {', '.join(encoding.classes[:10])}; {splits}"
+            f"{label} with classes {', '.join(map(quote, encoding.classes[:10]))}; {splits}"
         )
 
 

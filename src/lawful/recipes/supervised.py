@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lawful._json import Config, MaxLength, Range, Tagged, is_default
+from lawful._names import quote
 from lawful.blocks import Standardize
 from lawful.data import (
     Arrays,
@@ -889,8 +890,8 @@ def _column_lines(splits: DataSplits) -> list[str]:
     inputs = [column for column in splits.columns if column.kind != "target"]
     targets = [column for column in splits.columns if column.kind == "target"]
     columns, more = inputs[:_MAX_COLUMN_LINES], Counter(column.kind for column in inputs[_MAX_COLUMN_LINES:])
-    width = min(30, max((len(column.name) for column in (*columns, *targets)), default=0))
-    lines = [f"  {column.name:<{width}}  {column.kind:<8}  {column.detail}" for column in (*columns, *targets)]
+    width = min(30, max((len(quote(column.name)) for column in (*columns, *targets)), default=0))
+    lines = [f"  {quote(column.name):<{width}}  {column.kind:<8}  {column.detail}" for column in (*columns, *targets)]
     if more:
         kinds = ", ".join(f"{count} {kind if count == 1 else _PLURALS.get(kind, kind)}" for kind, count in more.items())
         lines.insert(len(columns), f"  and {more.total()} more: {kinds}")
