@@ -63,5 +63,18 @@ def test_baselines_of_many_examples_see_all_classes_of_a_sorted_file(monkeypatch
     data = SupervisedDataset(
         inputs=torch.randn(100, 2), targets=torch.arange(100) // 20, classes=("a", "b", "c", "d", "e")
     )
-    _, targets, _ = _neighbor_inputs(data, data)
+    _, targets, _ = _neighbor_inputs(data)
     assert targets.bincount().tolist() == [2] * 5
+
+
+def test_nearest_neighbors_of_a_large_split_are_those_of_some_rows(monkeypatch):
+    parts = SupervisedDataConfig(data="wine", test_fraction=0.5).load_splits("classify")
+    every = classify._neighbor_queries(100, 3000)
+    monkeypatch.setattr(classify, "_MAX_DISTANCES", 200_000)
+    some = classify._neighbor_queries(100, 3000)
+    assert every.tolist() == list(range(3000))
+    assert (len(some), int(some[0]), int(some[-1])) == (2000, 0, 2999)
+    monkeypatch.setattr(classify, "_QUERY_ROWS", 7)
+    few = _classification_baselines(parts.train, parts.test)
+    monkeypatch.setattr(classify, "_QUERY_ROWS", 10**6)
+    assert few == _classification_baselines(parts.train, parts.test)

@@ -182,14 +182,16 @@ def _classification_baselines(train: SupervisedDataset, test: SupervisedDataset)
     num_classes = len(train.classes or ())
     counts = train.targets.bincount(minlength=num_classes)
     majority = F.one_hot(counts.argmax().expand(len(test)), num_classes).to(torch.get_default_dtype())
-    x, y, queries = _neighbor_inputs(train, test)
+    x, y, scale = _neighbor_inputs(train)
     some = _neighbor_queries(len(x), len(test))
-    neighbors = KNearestClassifier(len(x), x.shape[1], num_classes, k=min(5, len(x))).fit(x, y)(queries[some]).exp()
+    nearest = KNearestClassifier(len(x), x.shape[1], num_classes, k=min(5, len(x))).fit(x, y)
+    neighbors = _baseline_outputs(nearest, scale, test.inputs[some]).exp()
     found = {"most frequent class": majority, "5 nearest neighbors": neighbors}
     if x.numel() * num_classes <= _MAX_LOGISTIC_SIZE:
         with torch.no_grad():
-            logistic = _fit_softmax_regression(x, y, num_classes=num_classes)(queries.double())
-        found["logistic regression"] = logistic.softmax(-1).to(majority)
+            model = _fit_softmax_regression(x, y, num_classes=num_classes)
+            logits = _baseline_outputs(lambda queries: model(queries.double()), scale, test.inputs)
+        found["logistic regression"] = logits.softmax(-1).to(majority)
     shown = {"5 nearest neighbors": test.targets[some]}
     return {name: accuracy(p, shown.get(name, test.targets)).json() for name, p in found.items()}
 
@@ -201,12 +203,22 @@ def _neighbor_queries(num_examples: int, num_queries: int) -> Tensor:
 
 
 @torch.no_grad()
-def _neighbor_inputs(train: SupervisedDataset, test: SupervisedDataset) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns standardized training inputs, their targets, and standardized test inputs, as rows."""
+def _neighbor_inputs(train: SupervisedDataset) -> tuple[Tensor, Tensor, Standardize]:
+    """Returns standardized training inputs as rows, their targets, and what standardizes the inputs."""
     spread = torch.linspace(0, len(train) - 1, min(len(train), _MAX_NEIGHBOR_EXAMPLES)).round().long()
     some = train.take(spread)  # files are often sorted by class
     scale = Standardize(tuple(train.inputs.shape[1:])).fit(some.inputs)
-    return scale(some.inputs).flatten(1), some.targets, scale(test.inputs).flatten(1)
+    return scale(some.inputs).flatten(1), some.targets, scale
+
+
+_QUERY_ROWS = 2**14
+"""Number of test examples that a baseline predicts at a time."""
+
+
+@torch.no_grad()
+def _baseline_outputs(model: Callable[[Tensor], Tensor], scale: Standardize, inputs: Tensor) -> Tensor:
+    """Returns the outputs of a baseline for standardized inputs."""
+    return torch.cat([model(scale(part).flatten(1)) for part in inputs.split(_QUERY_ROWS)])
 
 
 # ---------------------------------------------------------------- evaluation

@@ -19,7 +19,7 @@ from lawful.inference.metrics import mean_absolute_error, r_squared, root_mean_s
 from lawful.laws import Claim, batch_independence, shape
 from lawful.models import KNearest, LinearRegression, Standardized
 from lawful.probe import figures
-from lawful.recipes.classify import _neighbor_inputs, _neighbor_queries
+from lawful.recipes.classify import _baseline_outputs, _neighbor_inputs, _neighbor_queries
 from lawful.recipes.data import DataSplits, ExampleSpec
 from lawful.recipes.optimization import _Patience
 from lawful.recipes.supervised import (
@@ -139,11 +139,12 @@ class RegressRecipe(SupervisedRecipe):
 def _regression_baselines(train: SupervisedDataset, test: SupervisedDataset) -> dict[str, dict[str, float]]:
     """Returns the RMSE of the mean, of the 5 nearest neighbors and of ridge regression with penalty 1."""
     constant = train.targets.mean(0).expand_as(test.targets)
-    x, y, queries = _neighbor_inputs(train, test)
+    x, y, scale = _neighbor_inputs(train)
     some = _neighbor_queries(len(x), len(test))
-    neighbors = KNearest(len(x), x.shape[1], y.shape[1], k=min(5, len(x))).fit(x, y)(queries[some])
-    with torch.no_grad():
-        linear = LinearRegression(x.shape[1], y.shape[1]).fit(x, y, penalty=1.0)(queries)
+    nearest = KNearest(len(x), x.shape[1], y.shape[1], k=min(5, len(x))).fit(x, y)
+    neighbors = _baseline_outputs(nearest, scale, test.inputs[some])
+    ridge = LinearRegression(x.shape[1], y.shape[1]).fit(x, y, penalty=1.0)
+    linear = _baseline_outputs(ridge, scale, test.inputs)
     found = {"mean": constant, "5 nearest neighbors": neighbors, "ridge regression": linear}
     shown = {"5 nearest neighbors": test.targets[some]}
     return {name: root_mean_squared_error(y, shown.get(name, test.targets)).json() for name, y in found.items()}

@@ -130,3 +130,10 @@ def test_invalid_arguments_raise():
         reliability(p, y, bins=0)
     with pytest.raises(ValueError, match=r"expected a square matrix, got shape \(2, 3\)"):
         per_class(torch.zeros(2, 3, dtype=torch.long))
+
+
+@pytest.mark.parametrize(("n", "samples"), [(10, 1000), (50_000, 1000), (100_000, 500), (10**6, 100)])
+def test_many_examples_have_fewer_bootstrap_samples(n, samples):
+    calls = []
+    bootstrap(lambda x: calls.append(len(x)) or x[:1].mean(), torch.zeros(n))
+    assert calls == [n] * (samples + 1)
