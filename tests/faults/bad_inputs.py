@@ -28,8 +28,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from unittest.mock import MagicMock
 
-EXIT_CODES = (0, 1, 2, 4)
-"""Success, failed, interrupted, bad usage or data. 3 is an internal error."""
+EXIT_CODES = (0, 1, 2, 4, 5)
+"""Success, failed, interrupted, bad usage or data, nothing was checked. 3 is an internal error."""
 MAX_SECONDS, MAX_WALL_SECONDS, MAX_BYTES = 10, 120, 2 * 10**9
 
 STEPS = ("--steps", "1", "--law-cases", "0", "--threads", "1")
@@ -375,9 +375,8 @@ def option_case(folder, chooser, recipes):
     """A command with absurd options."""
     from lawful.training.registry import RECIPES, _unions
 
-    command = chooser.choice(
-        ["train"] * 6 + ["predict", "sample", "score", "generate", "inpaint", "export", "runs", "laws"]
-    )
+    using = ("predict", "sample", "score", "generate", "inpaint", "export", "runs", "laws")
+    command = chooser.choice([*["train"] * 30, *using * 5, "check", "discover", "approximate"])
     if command == "train":
         recipe = chooser.choice(recipes)
         kind = RECIPES[recipe]
@@ -402,10 +401,15 @@ def option_case(folder, chooser, recipes):
         "generate": ("--prompt", "--num-beams", "--temperature", "--top-k", "--top-p", "--min-p", "--stop", "--seed"),
         "inpaint": ("--mask", "--output", "--seed"),
         "export": ("--format", "--output", "--method"),
-        "runs": ("--nothing",),
+        "runs": ("--nothing", "--verify"),
         "laws": ("--nothing",),
+        "check": ("--law", "--input", "--seed", "--timeout", "--json", "--sarif", "--script", "--jobs"),
+        "discover": ("--input", "--seed", "--timeout", "--json"),
+        "approximate": ("--box", "--error", "--output", "--levels", "--max-units"),
     }[command]
     run = f"runs/{chooser.choice([r for r in recipes if r in USING])}-001"
+    if command in ("check", "discover", "approximate"):
+        run = chooser.choice(["torch.nn:ReLU", "torch.nn:Missing", "nothing:x", "bad.py:x", "x**2", *WORDS])
     words = [command, *([run] if chooser.random() < 0.9 else [chooser.choice(WORDS)])]
     if command in ("predict", "score", "inpaint") and chooser.random() < 0.8:
         words.append(chooser.choice(["table.csv", "numbers.csv", "photo.png", "new.txt", *WORDS]))

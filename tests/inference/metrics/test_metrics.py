@@ -8,6 +8,7 @@ from sklearn import metrics as oracle
 
 from lawful.inference.metrics import (
     accuracy,
+    bootstrap,
     brier,
     calibration_error,
     confusion_matrix,
