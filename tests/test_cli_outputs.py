@@ -57,3 +57,12 @@ def test_what_can_be_written_passes(tmp_path, monkeypatch):
 def test_a_number_of_processes_is_limited(capsys):
     assert main(["check", "lawful.blocks", "--jobs", "100000000000"]) == 4
     assert capsys.readouterr().err == "lawful: error: --jobs must be from 0 to 256, got 100000000000\n"
+
+
+def test_a_name_that_is_not_utf_8_is_a_sentence(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "n\udcff.csv").write_text("a,b\n" + "1,2\n2,3\n3,5\n" * 8)
+    assert main(["train", "regress", "--data", "n\udcff.csv", "--steps", "1"]) == 4
+    message = "lawful: error: data must be UTF-8 text, got \"'n\\\\udcff.csv'\": rename the file\n"
+    assert capsys.readouterr().err == message
+    assert not (tmp_path / "runs").exists()

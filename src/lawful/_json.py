@@ -314,6 +314,8 @@ def _check(kind: Any, value: Any, at: str) -> None:
         _check(matched[0], value, at)
     if (isinstance(value, float) and not math.isfinite(value)) or (isinstance(value, int) and abs(value) > 1 << 63):
         raise ValueError(f"{at} must be a finite number, got {_short(value)}")
+    if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
+        raise ValueError(f"{at} must be UTF-8 text, got {_short(value)!a}: rename the file")
     if isinstance(bounds, Range) and isinstance(value, int | float) and not bounds.low <= value <= bounds.high:
         raise ValueError(f"{at} must be {bounds}, got {_short(value)}")
     if isinstance(bounds, MaxLength) and isinstance(value, tuple | str) and len(value) > bounds.length:

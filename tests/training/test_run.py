@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from lawful.training.report import write_report
 from lawful.training.run import Run, runs
 
 
@@ -71,3 +72,11 @@ def test_errors_name_the_run(tmp_path):
     (run.path / "config.json").write_text("{")
     with pytest.raises(ValueError, match=r"config.json is not JSON"):
         Run(run.path)
+
+
+def test_results_that_are_not_finite_are_null(tmp_path):
+    run = Run.create(tmp_path, "a", {"recipe": None})
+    run.save_results({"test": {"loss": float("nan"), "bits": [float("inf"), 1.5]}, "steps": 3})
+    assert run.results == {"test": {"loss": None, "bits": [None, 1.5]}, "steps": 3}
+    assert run.summary == ""
+    assert write_report(run).is_file()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import html
 import io
+import math
 import os
 import re
 import shutil
@@ -291,8 +292,8 @@ class Run:
         self.write("metrics.jsonl", _seal_lines(lines))
 
     def save_results(self, results: Mapping[str, Any]) -> None:
-        """Writes `results.json`."""
-        self.write("results.json", _json.dump(results).encode())
+        """Writes `results.json`. Numbers that are not finite become null."""
+        self.write("results.json", _json.dump(_finite(_json.to_json(results))).encode())
 
     def save_weights(self, tensors: Mapping[str, Tensor]) -> None:
         """Writes `model.safetensors`."""
@@ -303,6 +304,15 @@ class Run:
         if not isinstance(value, dict):
             raise ValueError(f"{name} of {self.path} must be a JSON object, got {type(value).__name__}")
         return value
+
+
+def _finite(value: Any) -> Any:
+    """Replaces numbers that JSON does not have by None."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def runs(folder: Path | str = RUNS, *, root: Path | None = None) -> list[Run]:
