@@ -790,11 +790,13 @@ def _keep_freed_memory() -> bool:
     """Makes glibc keep freed memory, and returns whether it does.
 
     A step frees and allocates the same sizes over and over. By default glibc returns large blocks to the system, which
-    then clears every page again. Results do not change.
+    then clears every page again. Results do not change. What loading the data has freed is returned first.
     """
     try:
-        mallopt = ctypes.CDLL(None).mallopt
+        library = ctypes.CDLL(None)
+        mallopt, malloc_trim = library.mallopt, library.malloc_trim
     except (OSError, AttributeError, TypeError):  # another C library
         return False
+    malloc_trim(0)
     trim_threshold, mmap_threshold = -1, -3
     return bool(mallopt(mmap_threshold, 2**30)) and bool(mallopt(trim_threshold, 2**31 - 1))
