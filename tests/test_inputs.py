@@ -70,14 +70,14 @@ def test_special_files_are_refused_at_once(tmp_path, name, kind):
     path = tmp_path / name
     make_special(path, kind)
     expected = {"fifo": "named pipe", "device": "device", "socket": "socket"}[kind]
-    with pytest.raises(ValueError, match=f"is a {expected}.*expected a file|has no images|is not a file"):
+    with pytest.raises(ValueError, match=f"is a {expected}.*expected a file|has no images"):
         READERS[name](path)
 
 
 @pytest.mark.parametrize("name", ["data.csv", "data.npz", "data.parquet", "shape.ply", "points.xyz", "config.json"])
 def test_a_folder_in_place_of_a_file(tmp_path, name):
     (tmp_path / name).mkdir()
-    with pytest.raises(ValueError, match=r"folder|is not a file"):
+    with pytest.raises(ValueError, match=r"folder"):
         READERS[name](tmp_path / name)
 
 

@@ -108,7 +108,7 @@ def test_invalid_files(tmp_path, message):
 def test_only_regular_files_are_read(tmp_path):
     (tmp_path / "endless").symlink_to("/dev/zero")
     for path in (tmp_path, tmp_path / "endless"):
-        with pytest.raises(ValueError, match="is not a file"):
+        with pytest.raises(ValueError, match="expected a file"):
             config.load(path)
     with pytest.raises(FileNotFoundError, match="none"):
         config.load(tmp_path / "none")
