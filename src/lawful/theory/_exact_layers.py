@@ -45,21 +45,21 @@ class Stage:
         if self.maps:
             weight, bias = self.maps[-1]
             table = np.column_stack([weight, bias])
-            pivot = (weight != 0).argmax(1)
-            scale = np.abs(weight[np.arange(len(weight)), pivot])
+            leading = weight[np.arange(len(weight)), (weight != 0).argmax(1)]
+            with np.errstate(all="ignore"):  # of constant units and huge weights
+                directions = table / leading[:, None] + 0.0
             seen: dict[bytes, list[int]] = {}
-            for i, row in enumerate(table):
-                if not scale[i]:
+            signs = np.sign(leading).astype(int).tolist()
+            for i, sign in enumerate(signs):
+                if not sign:
                     rows.append((i, i, 0))
                     continue
-                with np.errstate(over="ignore", under="ignore"):
-                    direction = row / (np.sign(row[pivot[i]]) * scale[i]) + 0.0
-                for j in seen.setdefault(direction.tobytes(), []):
-                    if _proportional(row, table[j]):
-                        rows.append((i, j, int(np.sign(row[pivot[i]]) * np.sign(table[j][pivot[i]]))))
-                        break
+                others = seen.setdefault(directions[i].tobytes(), [])
+                same = next((j for j in others if _proportional(table[i], table[j])), None)
+                if same is None:
+                    others.append(i)
                 else:
-                    seen[direction.tobytes()].append(i)
+                    rows.append((i, same, sign * signs[same]))
         found = np.array(rows, dtype=np.intp).reshape(-1, 3)
         return found[:, 0], found[:, 1], found[:, 2].astype(np.int8)
 
