@@ -116,6 +116,17 @@ def test_two_variables_have_the_largest_region(norm):
     assert float(found.upper) <= 1.02 * float(norms.max())  # the grid misses small regions only
 
 
+def test_the_search_climbs_to_the_steepest_point_of_a_tanh():
+    net = nn.Sequential(nn.Linear(20, 1), nn.Tanh()).double()
+    nn.init.normal_(net[0].weight)
+    nn.init.constant_(
+        net[0].bias, -0.9 * net[0].weight.detach().abs().sum().item()
+    )  # the slope is 1 close to a corner only
+    found = lipschitz_bounds(net, *box(20), method="product")
+    steepest = net[0].weight.detach().norm().item()
+    assert 0.98 * steepest < float(found.lower) <= steepest
+
+
 def test_a_stop_leaves_valid_bounds_and_splits_make_them_tighter():
     net = network(2, 8, 8, 1)
     low, high = box(2)

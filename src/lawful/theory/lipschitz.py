@@ -152,7 +152,10 @@ def _jacobians(graph: ComputationGraph, x: Tensor) -> Tensor:
 def _search(
     graph: ComputationGraph, low: Tensor, high: Tensor, norm: str, samples: int, seed: int
 ) -> tuple[float, Tensor]:
-    """Searches for a point with a large Jacobian: random points, and smaller and smaller steps from the best ones."""
+    """Searches for a point with a large Jacobian: random points, then random steps and gradient ascent from the best.
+
+    Between kinks, the Jacobian of a piecewise-linear network has no gradient, and only the random steps are left.
+    """
     generator = torch.Generator(device=low.device).manual_seed(seed)
 
     def uniform(n: int) -> Tensor:
@@ -163,13 +166,20 @@ def _search(
     def evaluate(x: Tensor) -> Tensor:
         return torch.cat([_norm(_jacobians(graph, part), norm) for part in x.split(chunk)])
 
+    def gradient(x: Tensor) -> Tensor:
+        with torch.enable_grad():
+            x = x.clone().requires_grad_()
+            total = evaluate(x).sum()
+            return torch.autograd.grad(total, x)[0].nan_to_num() if total.requires_grad else torch.zeros_like(x)
+
     x = low + uniform(samples) * (high - low)
     values = evaluate(x)
-    for scale in (0.3, 0.1, 0.03, 0.01):
+    for scale in (0.3, 0.1, 0.1, 0.03, 0.03, 0.01, 0.01, 0.003):
         best = values.topk(min(8, samples)).indices
         x, values = x[best], values[best]
         near = x.repeat_interleave(4, 0)
-        near = near + scale * (2 * uniform(len(near)) - 1) * (high - low)
+        steps = torch.cat([2 * uniform(len(near)) - 1, gradient(x).sign()])
+        near = torch.cat([near, x]) + scale * steps * (high - low)
         near = torch.minimum(torch.maximum(near, low), high)
         x, values = torch.cat([x, near]), torch.cat([values, evaluate(near)])
     best = int(values.argmax())
