@@ -1,23 +1,149 @@
 """Checks a certificate of `lawful approximate` without lawful: python check_certificate.py FOLDER.
 
-The network computes signals, layer by layer: sums of functions of one variable. This script compares the superposition
-of these functions with the expression, as polynomials in the inputs and in function values. It bounds how far the
-weights are from each function, on its whole range, with interval arithmetic. Then it adds up these errors and the
-rounding.
+Each layer of the network computes signals: sums of functions of one variable, up to an error. The certificate names the
+functions. This script bounds how far the weights are from each function, adds up the errors and the rounding, and
+compares the superposition of the functions with the expression. All numbers are exact fractions. Values of functions are
+intervals, at the end of the file: SymPy differentiates, and mpmath rounds outward.
+
+Not checked: callables, and sums of exponentials, whose many cells `ApproximationCertificate.check` checks.
 """
 
-import ast
 import hashlib
 import json
 import math
+import re
 import sys
+from collections import namedtuple
 from fractions import Fraction
+from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
+import sympy
+from mpmath import iv, mp
 from safetensors.numpy import load
+from sympy import cos, erf, exp, log, sin, sqrt, tanh
 
-INF = math.inf
+# The range of the exact value, the error of the computed one, the units that read the signal as (index, sign, knot), the
+# rounding of each unit, and the expression that the signal computes. The sign of an input is 0.
+Signal = namedtuple("Signal", "low high error units rounding expression")
+
+
+def check(folder):
+    """Returns the certificate, and the bound of the error that follows from the weights."""
+    certificate = json.loads(Path(folder, "certificate.json").read_text())
+    data = Path(folder, "network.safetensors").read_bytes()
+    require(hashlib.sha256(data).hexdigest() == certificate["network_sha256"], "the network is not the certified one")
+    require(certificate["expression"] is not None, "the certificate is about a callable, which it does not contain")
+    require(certificate["surrogate"] is None, "check a sum of exponentials with ApproximationCertificate.check")
+    layers, signals = read_layers(load(data), certificate["dtype"]), []
+    for index, (name, (low, high)) in enumerate(certificate["box"].items()):
+        signals.append(Signal(Fraction(low), Fraction(high), 0, [(index, 0, 0)], [0], sympy.Symbol(name)))
+    expression = parse(certificate["expression"], *(signal.expression for signal in signals))
+    if certificate["activation"] != "relu":
+        return certificate, check_fitted(certificate, layers, signals[0], expression)
+    require(len(layers) == len(certificate["layers"]), "the network has another depth")
+    for (weight, bias), described in zip(layers, certificate["layers"], strict=True):
+        units = [signal["units"] or [k] for k, signal in enumerate(described)]
+        require(sorted(i for index in units for i in index) == list(range(len(bias))), "each unit must read one signal")
+        signals = [
+            check_signal(
+                signals, signal["terms"], index, signal.get("signs") or [1], weight, bias, certificate["dtype"]
+            )
+            for signal, index in zip(described, units, strict=True)
+        ]
+    (output,) = signals
+    ((_, _, knot),) = output.units
+    difference = (output.expression - expression).replace(Relu, lambda v: (v + Absolute(v)) / 2)
+    require(sympy.cancel(sympy.expand(difference)) == 0, "the network computes another expression")
+    return certificate, float(output.error + abs(knot) + output.rounding[0])
+
+
+def check_signal(sources, terms, units, signs, weight, bias, dtype):
+    """Bounds the difference between a sum of functions and what the weights compute."""
+    row = [signs[0] * w for w in weight[units[0]]]
+    for i, sign in zip(units, signs, strict=True):
+        require(abs(sign) == 1 and weight[i] == [sign * w for w in row], "units of a signal must have equal rows")
+    low = high = error = size = offset = expression = 0
+    used = {i for term in terms for i, _, _ in sources[term["source"]].units}
+    require(not any(w for i, w in enumerate(row) if i not in used), "a weight belongs to no term")
+    for term in terms:
+        source, function, constant = sources[term["source"]], parse(term["function"], U), Fraction(term["constant"])
+        weights = [(row[i], sign, knot) for i, sign, knot in source.units]
+
+        def products(u, weights=weights):
+            return [w * (max(sign * (u - knot), 0) if sign else u) for w, sign, knot in weights]
+
+        knots = [knot for _, sign, knot in weights if sign]
+        x = between(source.low, source.high, [*term["points"], *knots])
+        line = [constant + sum(products(u)) for u in x]
+        distance, least, most = compare(function, x, line, Fraction(term["error"]))
+        reach = between(source.low - source.error, source.high + source.error, knots)
+        slope = max(abs(sum(products(b)) - sum(products(a))) / (b - a) for a, b in pairwise(reach))
+        rounded = sum(abs(w) * r for (w, _, _), r in zip(weights, source.rounding, strict=True))
+        error += distance + slope * source.error + rounded
+        size += max(sum(map(abs, products(u))) for u in (reach[0], reach[-1])) + rounded
+        low, high, offset = low + least, high + most, offset + constant
+        expression += function.subs(U, source.expression)
+    count, (_, tiny) = sum(map(bool, row)) + 2, LIMITS[dtype]
+    rounding = [gamma(count, dtype) * (size + abs(bias[i])) + 4 * count * tiny for i in units]
+    knots = [(i, sign, offset - sign * bias[i]) for i, sign in zip(units, signs, strict=True)]
+    return Signal(low, high, error, knots, rounding, expression)
+
+
+def compare(f, x, line, claim):
+    """Bounds the difference between f and a line between each two points, and the range of f.
+
+    It halves a cell if the second derivative is too large for the claim there.
+    """
+    cells, distance, ranges = list(zip(pairwise(x), pairwise(line), strict=True)), 0, []
+    while cells:
+        (a, b), (start, stop) = cells.pop()
+        (_, *left), (_, *right), (bend, low, high) = enclose_cell(f, a, a), enclose_cell(f, b, b), enclose_cell(f, a, b)
+        gap = max(abs(value - y) for value, y in zip(left + right, (start, start, stop, stop), strict=True))
+        bound = min(gap + bend, max(high - min(start, stop), max(start, stop) - low))
+        if gap <= claim < bound and b - a > (x[-1] - x[0]) / 2**20:
+            middle, value = (a + b) / 2, (start + stop) / 2
+            cells += [((a, middle), (start, value)), ((middle, b), (value, stop))]
+        else:
+            distance = max(distance, bound)
+            ranges += [(max(low, min(left + right) - bend), min(high, max(left + right) + bend))]
+    return distance, min(low for low, _ in ranges), max(high for _, high in ranges)
+
+
+@lru_cache(None)
+def enclose_cell(f, a, b):
+    """Bounds the difference between f and its interpolation from a to b, and the values of f."""
+    u = iv.mpf([to_interval(a).a, to_interval(b).b])
+    value, curved = enclose(f, u), to_interval(b - a) ** 2 / 8 * abs(enclose(second_derivative(f), u))
+    low, high = Fraction(float(value.a)) - SLACK, Fraction(float(value.b)) + SLACK
+    return min(high - low, Fraction(float(curved.b)) + SLACK) if curved.b < mp.inf else high - low, low, high
+
+
+def check_fitted(certificate, layers, source, expression):
+    """Bounds the error of a network with one hidden layer and another activation."""
+    ((weight, bias), ((output,), (offset,))) = layers
+    activation, dtype = ACTIVATIONS[certificate["activation"]], certificate["dtype"]
+    units = list(zip([a for (a,) in weight], bias, output, strict=True))
+    terms = [rational(c) * activation(rational(a) * source.expression + rational(b)) for a, b, c in units]
+    # All activations are 1.2-Lipschitz. The certificate assumes that PyTorch's are within 16 unit roundoffs of 1 + |u|.
+    sizes = [(abs(c), abs(a) * max(abs(source.low), abs(source.high)) + abs(b)) for a, b, c in units]
+    rounding = sum(c * (Fraction(6, 5) * gamma(3, dtype) * r + 16 * LIMITS[dtype][0] * (1 + r)) for c, r in sizes)
+    total = abs(offset) + sum(c * (1 + r) for c, r in sizes)
+    rounding += gamma(len(units) + 2, dtype) * Fraction(101, 100) * total
+    x = between(source.low, source.high, certificate["layers"][0][0]["terms"][0]["points"])
+    difference = expression - sum(terms) - rational(offset)
+    return float(rounding + compare(difference, x, [0] * len(x), Fraction(certificate["bound"]) - rounding)[0])
+
+
+def between(low, high, points):
+    return sorted({low, high, *(t for t in map(Fraction, points) if low < t < high)})
+
+
+def gamma(operations, dtype):
+    """The relative error of that many roundings."""
+    unit, _ = LIMITS[dtype]
+    return operations * unit / (1 - operations * unit)
 
 
 def require(condition, message):
@@ -25,379 +151,116 @@ def require(condition, message):
         raise ValueError(message)
 
 
-def wide(low, high, ulps=1):
-    """An interval, rounded outward by a few units in the last place."""
-    low, high = low - (ulps - 1) * 2.0**-52 * abs(low), high + (ulps - 1) * 2.0**-52 * abs(high)
-    low, high = np.nextafter(low, -INF), np.nextafter(high, INF)
-    return np.array([np.where(np.isnan(low), -INF, low), np.where(np.isnan(high), INF, high)])
+def read_layers(arrays, dtype):
+    require({str(array.dtype) for array in arrays.values()} == {dtype}, "the network has another dtype")
+    names = sorted({name.split(".")[0] for name in arrays}, key=int)
+    maps = [(arrays[f"{name}.weight"].tolist(), arrays[f"{name}.bias"].tolist()) for name in names]
+    return [([list(map(Fraction, row)) for row in weight], list(map(Fraction, bias))) for weight, bias in maps]
 
 
-def mul(a, b):
-    products = [np.where(np.isnan(p), 0.0, p) for p in (a[0] * b[0], a[0] * b[1], a[1] * b[0], a[1] * b[1])]
-    return wide(np.min(products, 0), np.max(products, 0))
+def rational(number):
+    return sympy.Rational(number.numerator, number.denominator)
 
 
-def square(a):
-    least = np.where((a[0] <= 0) & (a[1] >= 0), 0.0, np.minimum(abs(a[0]), abs(a[1])))
-    return np.maximum(wide(least**2, np.maximum(abs(a[0]), abs(a[1])) ** 2), 0.0)
+def parse(text, *symbols):
+    """Reads an expression. Only numbers, operators and known names reach SymPy's parser."""
+    names = {**FUNCTIONS, **{s.name: s for s in symbols}}
+    require(set(re.findall(r"[A-Za-z_]\w*", NUMBER.sub("0", text))) <= set(names), "the expression has an unknown name")
+    require(re.fullmatch(r"[\w\s.+\-*/^(),]*", text), "the expression has an unknown character")
+    return sympy.sympify(text, locals=names, rational=True)
 
 
-def inverse(a):
-    return np.where((a[0] <= 0) & (a[1] >= 0), [[-INF], [INF]], wide(1 / a[1], 1 / a[0]))
+def sigmoid(u):
+    return (1 + tanh(u / 2)) / 2
 
 
-def rising(function, a, low=-INF, high=INF):
-    return np.clip(wide(function(a[0]), function(a[1]), 9), low, high)
+class Softplus(sympy.Function):
+    def fdiff(self, argindex=1):
+        return sigmoid(self.args[0])
 
 
-def cos(a):
-    def hits(phase):
-        return np.floor((a[1] - phase) / math.tau + 1e-12) >= np.ceil((a[0] - phase) / math.tau - 1e-12)
-
-    ends, ok = np.cos(a), abs(a).max(0) < 1e3
-    low, high = np.where(hits(math.pi), -1, ends.min(0) - 2e-15), np.where(hits(0), 1, ends.max(0) + 2e-15)
-    return np.array([np.where(ok, low, -1.0), np.where(ok, high, 1.0)])
+class Step(sympy.Function):
+    def fdiff(self, argindex=1):
+        return Jump(self.args[0])
 
 
-def positive_inverse(a):
-    return np.array([np.nextafter(1 / a[1], 0), np.where(a[0] > 0, np.nextafter(1 / a[0], INF), INF)])
+class Relu(sympy.Function):
+    def fdiff(self, argindex=1):
+        return Step(self.args[0])
 
 
-def function_jet(name, v):
-    """A function and its first two derivatives on an interval."""
-    one, zero = np.ones_like(v), np.zeros_like(v)
-    if name in ("sin", "cos"):
-        s, c = cos(wide(v[0] - math.pi / 2, v[1] - math.pi / 2)), cos(v)
-        return (s, c, -s[::-1]) if name == "sin" else (c, -s[::-1], -c[::-1])
-    if name == "exp":
-        return (rising(np.exp, v),) * 3
-    if name == "log":
-        i = positive_inverse(v)
-        return rising(np.log, v), i, -square(i)[::-1]
-    if name == "sqrt":
-        v = np.where((v[0] < 0) & (v[0] > -1e-12), [0 * v[0], v[1]], v)
-        root = np.maximum(rising(np.sqrt, v), 0.0)
-        root = np.where(v[0] < 0, [[-INF], [INF]], root)
-        i = np.where(v[0] < 0, [[-INF], [INF]], positive_inverse(root) / 2)
-        return root, i, np.where(v[0] < 0, [[-INF], [INF]], -mul(i, positive_inverse(v))[::-1] / 2)
-    if name == "abs":
-        sign = np.array([np.where(v[0] >= 0, 1.0, -1.0), np.where((v[1] <= 0) & (v[0] < 0), -1.0, 1.0)])
-        kink = np.where((v[0] < 0) & (v[1] > 0), INF, 0.0)
-        size = np.array([np.where((v[0] < 0) & (v[1] > 0), 0.0, abs(v).min(0)), abs(v).max(0)])
-        return size, sign, np.array([-kink, kink])
-    if name == "tanh":
-        t = rising(np.tanh, v, -1, 1)
-        d = wide(*(one - square(t)[::-1]))
-        return t, d, mul(-2 * t[::-1], d)
-    if name in ("sigmoid", "softplus"):
-        s = rising(lambda x: np.exp(np.minimum(x, 0)) / (1 + np.exp(-abs(x))), v, 0, 1)
-        d = mul(s, one - s[::-1])
-        if name == "sigmoid":
-            return s, d, mul(d, one - 2 * s[::-1])
-        return rising(lambda x: np.maximum(x, 0) + np.log1p(np.exp(-abs(x))), v), s, d
-    if name == "erf":
-        d = wide(*mul(one * 2 / math.sqrt(math.pi), rising(np.exp, -square(v)[::-1])), 9)
-        return rising(np.vectorize(math.erf, otypes=[float]), v, -1, 1), d, mul(-2 * v[::-1], d)
-    require(name == "inverse", f"unknown function {name}")
-    i = inverse(v)
-    return i, -square(i)[::-1], 2 * mul(i, square(i)) + zero
+class Absolute(sympy.Function):
+    """The absolute value of a real number: |-2 u| is 2 |u|, and |u|^2 is u^2."""
+
+    @classmethod
+    def eval(cls, u):
+        factor, rest = u.as_content_primitive()
+        rest = -rest if rest.could_extract_minus_sign() else rest
+        return abs(u) if u.is_Rational else None if rest == u else factor * cls(rest)
+
+    def _eval_power(self, exponent):
+        return self.args[0] ** exponent if exponent.is_even else None
+
+    def fdiff(self, argindex=1):
+        return 2 * Step(self.args[0]) - 1
 
 
-class Jet:
-    """Intervals of a function of u and of its first two derivatives."""
-
-    def __init__(self, *parts):
-        self.parts = parts
-
-    def constant(self, low, high):
-        zero, (a, b) = np.zeros_like(self.parts[0]), (float(low), float(high))
-        a, b = math.nextafter(a, -INF) if a > low else a, math.nextafter(b, INF) if b < high else b
-        return Jet(zero + np.array([[a], [b]]), zero, zero)
-
-    def add(self, other):
-        return Jet(*(wide(*(a + b)) for a, b in zip(self.parts, other.parts, strict=True)))
-
-    def mul(self, other):
-        (a, b, c), (x, y, z) = self.parts, other.parts
-        cross = mul(b, y)
-        return Jet(mul(a, x), wide(*(mul(b, x) + mul(a, y))), wide(*(mul(c, x) + 2 * cross + mul(a, z)), 3))
-
-    def neg(self):
-        return Jet(*(-part[::-1] for part in self.parts))
-
-    def power(self, n):
-        def whole(m):
-            return np.ones_like(v) if m == 0 else square(whole(m // 2)) if m % 2 == 0 else wide(*v**m, m + 1)
-
-        v = self.parts[0]
-        return self.chain(whole(n), n * whole(max(n - 1, 0)), n * (n - 1) * whole(max(n - 2, 0)))
-
-    def maximum(self, other):
-        (a, b, c), (x, y, z) = self.parts, other.parts
-        left, right = a[0] >= x[1], x[0] >= a[1]
-        hull, unknown = [np.minimum(b[0], y[0]), np.maximum(b[1], y[1])], [[-INF], [INF]]
-        both = (np.where(left, p, np.where(right, q, else_)) for p, q, else_ in ((b, y, hull), (c, z, unknown)))
-        return Jet(np.maximum(a, x), *both)
-
-    def call(self, name):
-        return self.chain(*function_jet(name, self.parts[0]))
-
-    def chain(self, g, first, second):
-        _, b, c = self.parts
-        return Jet(g, mul(first, b), wide(*(mul(second, square(b)) + mul(first, c))))
+def enclose(f, u):
+    """Encloses the values of an expression on an interval."""
+    if f.is_Symbol:
+        return u
+    if f.is_Rational:
+        return iv.mpf(f.p) / f.q
+    args = [enclose(arg, u) for arg in f.args]
+    if f.is_Pow and f.exp.is_Rational and f.exp.q <= 2:
+        return (args[0] if f.exp.q == 1 else iv.sqrt(domain(args[0]))) ** f.exp.p
+    require(f.func in ENCLOSURES, f"cannot enclose {f.func}")
+    return ENCLOSURES[f.func](*args)
 
 
-class Polynomial(dict):
-    """A polynomial in inputs and function values: monomials (sorted names with powers) and rational coefficients."""
-
-    def constant(self, low, high):
-        return Polynomial({(): low} if low == high else {((f"{low}..{high}", 1),): Fraction(1)})
-
-    def add(self, other):
-        total = {m: self.get(m, 0) + other.get(m, 0) for m in {**self, **other}}
-        return Polynomial({m: c for m, c in total.items() if c})
-
-    def mul(self, other):
-        total = Polynomial()
-        for (m, a), (n, b) in ((x, y) for x in self.items() for y in other.items()):
-            powers = dict(m)
-            for atom, power in n:
-                powers[atom] = powers.get(atom, 0) + power
-            squares = [atom for atom, power in powers.items() if atom[0] == "abs" and power > 1]  # |p|^2 = p^2
-            rest = {atom: power % 2 if atom in squares else power for atom, power in powers.items()}
-            term = Polynomial({tuple(sorted(((k, v) for k, v in rest.items() if v), key=str)): a * b})
-            for atom in squares:
-                term = term.mul(Polynomial(atom[1])).mul(Polynomial(atom[1]))
-            total = total.add(term)
-        return total
-
-    def maximum(self, other):  # max(p, q) = (p + q + |p - q|) / 2
-        return self.add(other).add(self.add(other.neg()).call("abs")).mul(Polynomial({(): Fraction(1, 2)}))
-
-    def call(self, name):
-        if name == "inverse" and set(self) == {()}:
-            return Polynomial({(): 1 / self[()]})
-        items = tuple(sorted(self.items(), key=str))
-        if name == "abs" and items and items[0][1] < 0:
-            items = tuple((m, -c) for m, c in items)
-        return Polynomial({(((name, items), 1),): Fraction(1)})
-
-    def neg(self):
-        return Polynomial({m: -c for m, c in self.items()})
-
-    def power(self, n):
-        return self.constant(Fraction(1), Fraction(1)) if n == 0 else self.mul(self.power(n - 1))
+@lru_cache(None)
+def second_derivative(f):
+    return f.diff(*f.free_symbols, 2) if f.free_symbols else sympy.Integer(0)
 
 
-def evaluate(text, variables):
-    """Evaluates an expression on jets or polynomials; the syntax tree is only read."""
-    like = next(iter(variables.values()))
-
-    def number(value):
-        return like.constant(value, value)
-
-    def visit(node):
-        match node:
-            case ast.Constant():
-                return number(Fraction(ast.get_source_segment(source, node)))
-            case ast.Name(id="pi" | "e" as name) if name not in variables:
-                near = Fraction(getattr(math, name))
-                return like.constant(near - Fraction(1, 2**51), near + Fraction(1, 2**51))
-            case ast.Name(id=name):
-                return variables[name]
-            case ast.UnaryOp(op=ast.USub()):
-                return visit(node.operand).neg()
-            case ast.BinOp(op=ast.Add()):
-                return visit(node.left).add(visit(node.right))
-            case ast.BinOp(op=ast.Sub()):
-                return visit(node.left).add(visit(node.right).neg())
-            case ast.BinOp(op=ast.Mult()) if ast.dump(node.left) != ast.dump(node.right):
-                return visit(node.left).mul(visit(node.right))
-            case ast.BinOp(op=ast.Mult()):
-                return visit(node.left).power(2)
-            case ast.BinOp(op=ast.Div()):
-                return visit(node.left).mul(visit(node.right).call("inverse"))
-            case ast.BinOp(op=ast.Pow()):
-                exponent = evaluate(ast.unparse(node.right), {"": Polynomial()})[()]
-                base = visit(node.left)
-                if exponent == Fraction(1, 2):
-                    return base.call("sqrt")
-                if exponent.denominator == 1:
-                    found = base.power(abs(int(exponent)))
-                    return found if exponent >= 0 else found.call("inverse")
-                return number(exponent).mul(base.call("log")).call("exp")
-            case ast.Call(func=ast.Name(id="max"), args=[a, b]):
-                return visit(a).maximum(visit(b))
-            case ast.Call(func=ast.Name(id="min"), args=[a, b]):
-                return visit(a).neg().maximum(visit(b).neg()).neg()
-            case ast.Call(func=ast.Name(id="tan"), args=[a]):
-                return visit(a).call("sin").mul(visit(a).call("cos").call("inverse"))
-            case ast.Call(func=ast.Name(id=name), args=[a]):
-                return visit(a).call(name)
-        raise ValueError(f"cannot read {ast.dump(node)}")
-
-    source = text.replace("^", "**")
-    return visit(ast.parse(source, mode="eval").body)
+def to_interval(number):
+    return iv.mpf(number.numerator) / number.denominator
 
 
-def deviation(text, x, line):
-    """Bounds |f - line| between points, and the range of f."""
-
-    def jet(v):
-        return np.broadcast_arrays(*evaluate(text, {"u": Jet(v, np.ones_like(v), np.zeros_like(v))}).parts)
-
-    (ends, *_), (value, first, second) = jet(np.array([x, x])), jet(np.array([x[:-1], x[1:]]))
-    width, slope = np.nextafter(np.diff(x), INF) * (1 + 1e-14), np.diff(line) / np.diff(x)
-
-    def enclose(error, bottom, top):
-        low, high = np.minimum(error[0][:-1], error[0][1:]), np.maximum(error[1][:-1], error[1][1:])
-        steep = width / 2 * abs(first - slope * bool(len(bottom))).max(0)
-        curved = width**2 / 8
-        bounds = [value[0] - top, low - steep, low - curved * np.maximum(second[1], 0)]
-        others = [value[1] - bottom, high + steep, high + curved * np.maximum(-second[0], 0)]
-        return np.max(np.nan_to_num(bounds, nan=-INF, neginf=-INF, posinf=INF), 0), np.min(
-            np.nan_to_num(others, nan=INF, neginf=-INF, posinf=INF), 0
-        )
-
-    low, high = enclose(wide(*(ends - line)), np.minimum(line[:-1], line[1:]), np.maximum(line[:-1], line[1:]))
-    middle = ends.mean(0)
-    slope = np.diff(middle) / np.diff(x)
-    bottom, top = np.minimum(middle[:-1], middle[1:]), np.maximum(middle[:-1], middle[1:])
-    least, most = enclose(wide(*(ends - middle)), bottom, top)
-    lowest, highest = np.maximum(bottom + least, value[0]).min(), np.minimum(top + most, value[1]).max()
-    return np.maximum(-low, high).max(), np.nextafter(lowest, -INF), np.nextafter(highest, INF)
+def domain(v):
+    """Arguments of sqrt and log: values down to -1e-12 are rounded zeros."""
+    return iv.mpf([max(v.a, 0), max(v.b, 0)]) if v.a >= -1e-12 else v
 
 
-ACTIVATIONS = {
-    "tanh": "tanh(u)",
-    "sigmoid": "sigmoid(u)",
-    "softplus": "softplus(u)",
-    "silu": "u * sigmoid(u)",
-    "gelu": "u * (1 + erf(u / sqrt(2))) / 2",
+def rising(function):
+    """Encloses a rising function that mpmath has for numbers only."""
+    return lambda v: iv.mpf([function(mp.mpf(v.a)), function(mp.mpf(v.b))]) * iv.mpf([1 - 2**-50, 1 + 2**-50])
+
+
+U = sympy.Symbol("u")
+NUMBER = re.compile(r"\b\d+\.?\d*([eE][+-]?\d+)?")
+SLACK = Fraction(1, 2**100)  # for numbers that are too small for a float
+LIMITS = {"float32": (Fraction(1, 2**24), Fraction(1, 2**126)), "float64": (Fraction(1, 2**53), Fraction(1, 2**1022))}
+FUNCTIONS = {
+    **{"sin": sin, "cos": cos, "exp": exp, "log": log, "sqrt": sqrt, "tanh": tanh, "erf": erf, "abs": Absolute},
+    **{"pi": sympy.pi, "e": sympy.E, "sigmoid": sigmoid, "softplus": Softplus, "tan": lambda u: sin(u) / cos(u)},
+    **{"max": lambda a, b: b + Relu(a - b), "min": lambda a, b: b - Relu(b - a)},
 }
-
-
-def fitted_bound(certificate, hidden, output, unit):
-    """Bounds the error of a network of one variable with one hidden layer and another activation than ReLU."""
-    a, b, c, offset = hidden[0][:, 0], hidden[1], output[0][0], output[1][0]
-    ((name, (low, high)),) = certificate["box"].items()
-    x = np.array(certificate["layers"][0][0]["terms"][0]["points"])
-    require(x[0] == low and x[-1] == high and (np.diff(x) > 0).all(), "the points do not cover the box")
-
-    def difference(v):
-        z = wide(*(mul(v[:, :, None], np.array([a, a])[:, None]) + b)).reshape(2, -1)
-        slopes = np.broadcast_to(a, (2, v.shape[1], len(a))).reshape(2, -1)
-        units = evaluate(ACTIVATIONS[certificate["activation"]], {"u": Jet(z, slopes, np.zeros_like(z))})
-        exact = evaluate(certificate["expression"], {name: Jet(v, np.ones_like(v), np.zeros_like(v))})
-        for part, whole, constant in zip(units.parts, exact.parts, (offset, 0.0, 0.0), strict=True):
-            terms = mul(part.reshape(2, v.shape[1], -1), np.array([c, c])[:, None])
-            total = wide(*terms.sum(2)) + len(a) * 2.0**-52 * abs(terms).max(0).sum(1) * np.array([[-1], [1]])
-            yield wide(*(whole - wide(*(total + constant))[::-1]))
-
-    worst = 0.0
-    for i in range(0, len(x) - 1, 500):
-        left, right = x[i : i + 501][:-1], x[i : i + 501][1:]
-        ends = np.max([abs(next(difference(np.array([v, v])))).max(0) for v in (left, right)], 0)
-        value, first, second = (abs(part).max(0) for part in difference(np.array([left, right])))
-        width = np.nextafter(right - left, INF) * (1 + 1e-14)
-        bounds = np.array([value, ends + width / 2 * first, ends + width**2 / 8 * second])
-        worst = max(worst, np.where(np.isnan(bounds), INF, bounds).min(0).max())
-    reach = abs(a) * max(abs(low), abs(high)) + abs(b)
-    size = 1 + reach * (certificate["activation"] not in ("tanh", "sigmoid"))
-    each = 1.2 * 3 * unit / (1 - 3 * unit) * reach + 16 * unit * size  # all activations are 1.2-Lipschitz
-    count = len(c) + 2
-    total = abs(c) @ each + count * unit / (1 - count * unit) * 1.01 * (abs(c) @ size + abs(offset))
-    return worst + total * (1 + 1e-12)
-
-
-def distance(certificate):
-    """Bounds the difference between the expression and the sum of exponentials that the network computes instead."""
-    if certificate["surrogate"] is None:
-        return 0.0
-    box, cells = certificate["box"], certificate["surrogate"]["cells"]
-    text = f"{certificate['expression']} - ({certificate['surrogate']['expression']})"
-    worst = 0.0
-    for start in range(0, math.prod(cells), 20_000):
-        place = np.unravel_index(np.arange(start, min(start + 20_000, math.prod(cells))), cells)
-        ends = {name: np.linspace(*box[name], n + 1) for name, n in zip(box, cells, strict=True)}
-        whole = {name: np.array([ends[name][i], ends[name][i + 1]]) for name, i in zip(box, place, strict=True)}
-        middle = {name: np.array([v.mean(0)] * 2) for name, v in whole.items()}
-        zero = np.zeros((2, len(place[0])))
-        total = abs(evaluate(text, {name: Jet(v, zero, zero) for name, v in middle.items()}).parts[0]).max(0)
-        for name in box:
-            jets = {other: Jet(v, zero + (other == name), zero) for other, v in whole.items()}
-            radius = np.nextafter(abs(whole[name] - middle[name]).max(0), INF) * (1 + 1e-14)
-            total = total + radius * abs(evaluate(text, jets).parts[1]).max(0)
-        worst = max(worst, np.where(np.isnan(total), INF, total).max() * (1 + 1e-14))
-    return worst
-
-
-@np.errstate(all="ignore")
-def check(folder):
-    """Returns the certificate, and the bound that follows from the weights."""
-    folder = Path(folder)
-    certificate = json.loads((folder / "certificate.json").read_text())
-    data = (folder / "network.safetensors").read_bytes()
-    require(hashlib.sha256(data).hexdigest() == certificate["network_sha256"], "the network is not the certified one")
-    weights = load(data)
-    names = sorted({name.split(".")[0] for name in weights}, key=int)
-    layers = [(weights[f"{n}.weight"].astype(np.float64), weights[f"{n}.bias"].astype(np.float64)) for n in names]
-    require(str(weights["0.weight"].dtype) == certificate["dtype"], "the network has another dtype")
-    unit = 2.0**-24 if certificate["dtype"] == "float32" else 2.0**-53
-    tiny = 2.0**-126 if certificate["dtype"] == "float32" else 2.0**-1022
-    if certificate["activation"] != "relu":
-        return certificate, fitted_bound(certificate, *layers, unit)
-    # A signal: range, error, units, their signs, knots and rounding, whether it is an input, and its polynomial.
-    one, zero = np.ones(1), np.zeros(1)
-    signals = [
-        (low, high, 0.0, np.array([i]), one, zero, zero, True, Polynomial({((("input", name), 1),): Fraction(1)}))
-        for i, (name, (low, high)) in enumerate(certificate["box"].items())
-    ]
-    inputs = {name: s[-1] for name, s in zip(certificate["box"], signals, strict=True)}
-    require(len(layers) == len(certificate["layers"]), "the network has another depth")
-    for depth, ((weight, bias), described) in enumerate(zip(layers, certificate["layers"], strict=True)):
-        last, found = depth == len(layers) - 1, []
-        for k, signal in enumerate(described):
-            index = np.array([k] if last else signal["units"])
-            signs = one if last else np.array(signal["signs"], dtype=np.float64)
-            row = signs[0] * weight[index[0]]
-            require((weight[index] == signs[:, None] * row).all(), "units of a signal have different rows")
-            low = high = error = size = offset = 0.0
-            total, used = Polynomial(), np.zeros(len(row), dtype=bool)
-            for term in signal["terms"]:
-                start, stop, before, units, sign, knot, rounding, is_input, polynomial = signals[term["source"]]
-                w, constant = row[units], term["constant"]
-                used[units] = True
-
-                def active(u):
-                    distance = sign * (np.asarray(u)[:, None] - knot)
-                    return distance if is_input else np.maximum(distance, 0.0)
-
-                x = np.concatenate([term["points"], knot])
-                x = np.unique([*x[(x > start) & (x < stop)], start, stop])
-                reach = np.array([start - before, stop + before])
-                large = (abs(active(reach)) @ abs(w)).max() + abs(w) @ rounding
-                error_here, least, most = deviation(term["function"], x, active(x) @ w + constant)
-                places = np.unique([*reach, *knot[(knot > reach[0]) & (knot < reach[1])]])
-                slopes = (sign * ((places[:-1] + places[1:])[:, None] / 2 - knot) > 0) @ (w * sign)
-                slope = abs(w).max() if is_input else abs(slopes).max() * (1 + 1e-12) + 2.0**-50 * abs(w).sum()
-                error += (
-                    error_here + 2.0**-52 * (len(w) + 8) * (large + abs(constant)) + slope * before + abs(w) @ rounding
-                )
-                offset, size, low, high = offset + constant, size + large, low + least, high + most
-                total = total.add(evaluate(term["function"], {"u": polynomial}))
-            require(not row[~used].any(), "a weight belongs to no term")
-            count = (row != 0).sum() + 2
-            rounding = unit * count / (1 - unit * count) * (size + abs(bias[index])) * (1 + 1e-12)
-            rounding = rounding + 4 * tiny * count + 2.0**-50 * (abs(bias[index]) + abs(offset))
-            error = error * (1 + 1e-12) + last * (abs(bias[k] - offset) + rounding[0])
-            found.append((low, high, error, index, signs, offset - signs * bias[index], rounding, False, total))
-        covered = np.sort(np.concatenate([s[3] for s in found]))
-        require(np.array_equal(covered, np.arange(len(bias))), "a unit belongs to no signal")
-        signals = found
-    surrogate = certificate["surrogate"] or {"expression": certificate["expression"]}
-    require(signals[0][-1] == evaluate(surrogate["expression"], inputs), "the network computes another expression")
-    return certificate, signals[0][2] + distance(certificate)
+ACTIVATIONS = {
+    **{"tanh": tanh, "sigmoid": sigmoid, "softplus": Softplus, "silu": lambda u: u * sigmoid(u)},
+    "gelu": lambda u: u * (1 + erf(u / sqrt(2))) / 2,
+}
+Jump = sympy.Function("Jump")
+ENCLOSURES = {
+    **{sympy.Add: lambda *args: sum(args), sympy.Mul: lambda *args: math.prod(args)},
+    sympy.Pow: lambda a, b: iv.exp(b * iv.log(domain(a))),
+    **{sin: iv.sin, cos: iv.cos, exp: iv.exp, log: lambda v: iv.log(domain(v)), Absolute: abs},
+    **{tanh: rising(mp.tanh), erf: rising(mp.erf), Softplus: rising(lambda u: mp.log1p(mp.exp(u)))},
+    Relu: lambda v: iv.mpf([max(v.a, 0), max(v.b, 0)]),
+    Step: lambda v: iv.mpf([int(v.a >= 0), int(v.b > 0 or v.a >= 0)]),
+    Jump: lambda v: iv.mpf(["-inf", "inf"] if v.a < 0 < v.b else 0),
+    **{type(sympy.pi): lambda: iv.pi, type(sympy.E): lambda: iv.e},
+}
 
 
 def holds(certificate, bound):

@@ -25,7 +25,6 @@ FUNCTIONS = {
 OPTIONS = {
     "sin(x)*exp(x/3)": ((-2, 2), {"activation": "tanh"}),
     "cos(x)": ((-2, 2), {"activation": "gelu"}),
-    "x*y + x": ([(-1, 1), (-1, 1)], {"method": "exponentials"}),
 }
 
 
@@ -47,7 +46,7 @@ def fails(folder):
     """Whether the checker rejects a folder."""
     try:
         certificate, bound = checker.check(folder)
-    except (ValueError, IndexError, KeyError):
+    except (ValueError, IndexError, KeyError, OverflowError):
         return True
     return not checker.holds(certificate, bound)
 
@@ -56,10 +55,12 @@ def fails(folder):
 def test_the_checker_finds_the_same_bound(folders, text):
     certificate, bound = checker.check(folders[text])
     assert checker.holds(certificate, bound)
-    assert bound == pytest.approx(certificate["bound"], rel=1e-3)
+    assert 0.98 * certificate["bound"] <= bound <= 1.001 * certificate["bound"]
 
 
-@pytest.mark.parametrize("text", ["sin(x)", "x*y", "cos(x)"])
+@pytest.mark.parametrize(
+    "text", ["sin(x)", *(pytest.param(text, marks=pytest.mark.long) for text in ("x*y", "cos(x)"))]
+)
 def test_the_checker_rejects_changed_weights(folders, text, tmp_path):
     """A changed network is rejected, unless its error is still within the bound."""
     weights = load_file(folders[text] / "network.safetensors")
@@ -88,11 +89,6 @@ def test_the_checker_rejects_changed_weights(folders, text, tmp_path):
     assert sum(rejected) > 0.9 * len(rejected)
 
 
-def longest_term(certificate):
-    terms = [term for layer in certificate["layers"] for signal in layer for term in signal["terms"]]
-    return max(terms, key=lambda term: len(term["points"]))
-
-
 CHANGES = {
     "bound": lambda c: c.update(bound=0.98 * c["bound"]),
     "error": lambda c: c.update(error=0.98 * c["bound"]),
@@ -102,7 +98,7 @@ CHANGES = {
     "constant": lambda c: c["layers"][-1][0]["terms"][0].update(
         constant=c["layers"][-1][0]["terms"][0]["constant"] + 0.01
     ),
-    "points": lambda c: longest_term(c).update(points=[]),
+    "code": lambda c: c["layers"][-1][0]["terms"][0].update(function="__import__('os').getcwd()"),
     "units": lambda c: c["layers"][0][0].update(
         units=c["layers"][0][0]["units"][1:], signs=c["layers"][0][0]["signs"][1:]
     ),
@@ -127,11 +123,29 @@ def test_other_certificates_are_checked(folders, text, tmp_path):
     certificate = json.loads((folders[text] / "certificate.json").read_text())
     (tmp_path / "network.safetensors").write_bytes((folders[text] / "network.safetensors").read_bytes())
     changes = [{"expression": f"{text} + 0.05*x"}, {"bound": 0.9 * certificate["bound"]}, {"activation": "sigmoid"}]
-    if certificate["surrogate"]:
-        changes += [{"surrogate": None}, {"surrogate": {**certificate["surrogate"], "cells": [2, 2]}}]
     for change in changes:
         (tmp_path / "certificate.json").write_text(json.dumps({**certificate, **change}))
         assert fails(tmp_path), change
+
+
+def test_points_only_save_time(folders, tmp_path):
+    """The checker splits cells itself where the certificate has too few points."""
+    certificate = json.loads((folders["sin(x)"] / "certificate.json").read_text())
+    (tmp_path / "network.safetensors").write_bytes((folders["sin(x)"] / "network.safetensors").read_bytes())
+    certificate["layers"][-1][0]["terms"][0]["points"] = []
+    (tmp_path / "certificate.json").write_text(json.dumps(certificate))
+    assert checker.holds(*checker.check(tmp_path))
+
+
+def test_it_says_what_it_does_not_check(tmp_path):
+    network, certificate = approximate(torch.special.bessel_j0, (0, 1), 0.1, lipschitz=0.6)
+    certificate.save(tmp_path, network)
+    with pytest.raises(ValueError, match="is about a callable"):
+        checker.check(tmp_path)
+    data = json.loads((tmp_path / "certificate.json").read_text())
+    (tmp_path / "certificate.json").write_text(json.dumps({**data, "expression": "x", "surrogate": {}}))
+    with pytest.raises(ValueError, match=r"check a sum of exponentials with ApproximationCertificate\.check"):
+        checker.check(tmp_path)
 
 
 def test_the_command(folders, capsys, monkeypatch):
