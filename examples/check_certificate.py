@@ -2,8 +2,8 @@
 
 Each layer of the network computes signals: sums of functions of one variable, up to an error. The certificate names the
 functions. This script bounds how far the weights are from each function, adds up the errors and the rounding, and
-compares the superposition of the functions with the expression. All numbers are exact fractions. Values of functions are
-intervals, at the end of the file: SymPy differentiates, and mpmath rounds outward.
+compares the superposition of the functions with the expression. All numbers are exact fractions. Values of functions
+are intervals, at the end of the file: SymPy differentiates, and mpmath rounds outward.
 
 Not checked: callables, and sums of exponentials, whose many cells `ApproximationCertificate.check` checks.
 """
@@ -24,8 +24,8 @@ from mpmath import iv, mp
 from safetensors.numpy import load
 from sympy import cos, erf, exp, log, sin, sqrt, tanh
 
-# The range of the exact value, the error of the computed one, the units that read the signal as (index, sign, knot), the
-# rounding of each unit, and the expression that the signal computes. The sign of an input is 0.
+# The range of the exact value, the error of the computed one, the units that read the signal as (index, sign, knot),
+# the rounding of each unit, and the expression that the signal computes. The sign of an input is 0.
 Signal = namedtuple("Signal", "low high error units rounding expression")
 
 
