@@ -1,7 +1,11 @@
 import json
 import os
+import random
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -43,3 +47,41 @@ def test_two_hundred_kills_and_each_event_of_a_save(tmp_path):
     assert summary["random"]["kills"] >= 200
     assert summary["random"]["failures"] == []
     assert summary["save"]["failures"] == []
+
+
+@pytest.mark.long
+def test_killed_torchrun(tmp_path):
+    """Both processes are killed at random moments; the resumed run equals an uninterrupted one, bit for bit."""
+    summary = kill_torchrun(tmp_path, kills=3, seed=0)
+    assert summary["kills"] == 3
+    assert summary["equal"]
+
+
+def kill_torchrun(folder, *, kills, seed):
+    """Kills a training with two processes at random moments, and resumes it each time."""
+    draw, options = random.Random(seed), ["--threads", "1", "--law-cases", "0", "--checkpoint-every", "3"]
+    begin = ["regress", "--data", "diabetes", "--model", "mlp", "--steps", "60", *options]
+
+    def start(*words):
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": "1"}
+        return subprocess.Popen(
+            [*torchrun, "-m", "lawful", "train", *words], cwd=folder, env=environment, stdout=subprocess.DEVNULL
+        )
+
+    assert start(*begin, "--output-dir", "whole").wait(600) == 0
+    process, run, done = start(*begin, "--output-dir", "killed"), folder / "killed" / "regress-001", 0
+    while done < kills:
+        while process.poll() is None and not list(run.glob("state/step-*")):
+            time.sleep(0.02)
+        time.sleep(draw.uniform(0, 2))
+        if process.poll() is None:
+            workers = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            for pid in (process.pid, *map(int, workers)):
+                os.kill(pid, signal.SIGKILL)
+            done += 1
+        process.wait()
+        process = start("--resume", str(run))
+    assert process.wait(600) == 0
+    weights = [(path / "model.safetensors").read_bytes() for path in (run, folder / "whole" / "regress-001")]
+    return {"kills": done, "equal": weights[0] == weights[1]}

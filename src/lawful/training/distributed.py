@@ -273,7 +273,7 @@ class _DataParallel(_MultiProcess):
         weights = [p for p in self.model.parameters() if p.requires_grad]
         if not weights or not self.setup.steps:
             return
-        unused = self.any(len(self.setup.optimizer_steps) > 1 or not self.has_all_gradients(weights))
+        (unused,) = self.any(len(self.setup.optimizer_steps) > 1 or not self.has_all_gradients(weights))
         self.wrapped = DistributedDataParallel(_LossModule(self.model), find_unused_parameters=unused, **_NO_SYNC)
         self.has_all_gradients(weights)
 
