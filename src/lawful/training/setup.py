@@ -235,7 +235,8 @@ def _run_config(
 
 def _setup_facts(setup: TrainingSetup[Any]) -> dict[str, Any]:
     """Returns the optimizers of a setup without a recipe, their options, and the size of the batches."""
-    facts: dict[str, Any] = {"batch_size": getattr(setup.batches, "batch_size", None)}
+    size = getattr(setup.batches, "batch_size", None)
+    facts: dict[str, Any] = {} if size is None else {"batch_size": size}
     for number, step in enumerate(setup.optimizer_steps):
         prefix = f"optimizer{number or ''}"
         facts[prefix] = type(step.optimizer).__name__
