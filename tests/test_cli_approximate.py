@@ -42,7 +42,7 @@ def test_files_that_it_writes(tmp_path, capsys):
         (["x + t", "--box", "0", "1"], "unknown name 't'"),
         (["__import__('os')", "--box", "0", "1"], "cannot read"),
         (["x", "--box", "0", "1", "--error", "0"], "error must be a positive number: got 0"),
-        (["exp(x)", "--box", "0", "1", "--error", "1e-9", "--max-units", "50"], "max_units=50"),
+        (["exp(x)", "--box", "0", "1", "--error", "1e-6", "--max-units", "50"], "max_units=50"),
     ],
 )
 def test_bad_input_says_why(words, message, tmp_path, capsys):

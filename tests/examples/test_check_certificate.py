@@ -118,6 +118,7 @@ def test_the_checker_rejects_changed_certificates(folders, text, change, tmp_pat
     assert fails(tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("text", OPTIONS)
 def test_other_certificates_are_checked(folders, text, tmp_path):
     certificate = json.loads((folders[text] / "certificate.json").read_text())

@@ -62,7 +62,10 @@ SEVERAL_VARIABLES = {
 }
 
 
-@pytest.mark.parametrize("text", SEVERAL_VARIABLES)
+@pytest.mark.parametrize(
+    "text",
+    [pytest.param(text, marks=pytest.mark.long) if "/(2 + y)" in text else text for text in SEVERAL_VARIABLES],
+)
 def test_several_variables(text):
     box = torch.tensor(SEVERAL_VARIABLES[text])
     network, certificate = approximate(text, SEVERAL_VARIABLES[text], 0.05, levels=1)
@@ -80,6 +83,23 @@ def test_several_variables(text):
 def test_a_pole_of_deep_squares_only_is_avoided():
     _, certificate = approximate("1/(2 + (y - x)^2)", [(-1, 1), (0, 2)], 0.05)
     assert certificate.bound <= 0.05
+
+
+@pytest.mark.parametrize(
+    "text", ["(x - x)*y", "y*(x - x + 1)", "exp(y*(x - x))", "(sin(x) - sin(x))*y", "y*(x*(1 + 1e-13) - x + 1)"]
+)
+def test_factors_that_hardly_vary(text):
+    network, certificate = approximate(text, [(-1, 1), (-1, 1)], 0.01, levels=1)
+    assert certificate.bound < 1e-5
+    assert certificate.num_units <= 3
+    assert certificate.check(network) == certificate.bound
+
+
+def test_a_factor_far_from_zero_is_centered():
+    """Oracle: 1000 x + y x with small y is no harder than y x."""
+    box = [(-1, 1), (-1, 1)]
+    far, near = (approximate(f"x*(y + {c})", box, 0.05, levels=0, dtype=torch.float64)[1].num_units for c in (1000, 0))
+    assert far <= near + 2
 
 
 def test_deep_squares_are_smaller():

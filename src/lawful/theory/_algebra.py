@@ -27,6 +27,21 @@ def simplify(expression: Expression) -> Expression:
     return expression
 
 
+def fold_constants(expression: Expression) -> Expression:
+    """Replaces differences of equal expressions, and polynomials whose variable cancels, with numbers."""
+    if not expression.variables:
+        return expression
+    args = tuple(fold_constants(arg) for arg in expression.args)
+    if expression.op == "-" and args[0] == args[1]:
+        return ZERO
+    found = simplify(Expression(expression.op, args, expression.value))
+    if len(found.variables) == 1:
+        coefficients = quadratic(found)
+        if coefficients is not None and not any(coefficients[:2]):
+            return number(coefficients[2])
+    return found
+
+
 def affine(factor: Fraction, u: Expression, constant: Expression = ZERO) -> Expression:
     """Returns factor * u + constant."""
     product = -u if factor == -1 else simplify(number(factor) * u)

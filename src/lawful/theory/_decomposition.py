@@ -25,7 +25,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from lawful.theory._algebra import ZERO, affine, quadratic, simplify
+from lawful.theory._algebra import ZERO, affine, fold_constants, quadratic, simplify
 from lawful.theory._expressions import Expression, call, number, variable
 from lawful.theory._superposition import Signal, Term
 from lawful.theory._univariate import ExpressionFunction, partition
@@ -72,7 +72,7 @@ class Decomposition:
         self.names, self.levels = list(box), levels
         self.values = [_Value(0, _U, _Sum(), low, high) for low, high in box.values()]
         self.known: dict[tuple[object, str], int] = {}
-        self.output = self.read(expression)
+        self.output = self.read(fold_constants(expression))
 
     def read(self, f: Expression) -> _Sum:
         """Decomposes an expression."""
@@ -151,8 +151,15 @@ class Decomposition:
         """Writes a product as two squares."""
         if a.weights == b.weights and a.constant == b.constant:
             return self.apply(_U**2, a)
-        ratio = self.width(b) / max(self.width(a), 1e-300) if self.width(b) > 0 else 1.0
-        alpha = Fraction(2) ** round(math.log2(max(ratio, 1e-300)) / 2)
+        for part, other in ((a, b), (b, a)):
+            if not part.weights:
+                return self.scale(other, part.constant)
+            low, high = self.range(part)
+            if high - low < abs(low + high) / 128:  # squares of large numbers would cancel
+                middle = _round_up((low + high) / 2, (high - low) or abs(low))
+                return _Sum().plus(other, middle).plus(self.multiply(part.plus(_Sum({}, number(-middle))), other))
+        widths = [min(max(self.width(part), 1e-30), 1e30) for part in (a, b)]
+        alpha = Fraction(2) ** round(math.log2(widths[1] / widths[0]) / 2)
         wide, other = _Sum().plus(a, alpha), _Sum().plus(b, 1 / alpha)
         plus, minus = (self.apply(_U**2 / 4, wide.plus(other, sign)) for sign in (Fraction(1), Fraction(-1)))
         return plus.plus(minus, Fraction(-1))

@@ -46,7 +46,7 @@ class ApproximationCertificate:
     """
 
     expression: str | None
-    """The function. None for a callable, whose values are in `layers`."""
+    """The function. None for a callable, which the certificate does not contain."""
     box: Mapping[str, tuple[float, float]]
     """Interval of each variable, in the order of the inputs of the network."""
     error: float
@@ -176,7 +176,8 @@ def approximate(
 
     Args:
         function: Expression such as `"sin(x)"`, or a function of numbers that uses operators and functions of PyTorch.
-            With `lipschitz` or `modulus`, any function of a tensor.
+            With `lipschitz` or `modulus`, any function of a tensor. Arguments of `sqrt` and `log` from -1e-12 to 0
+            count as 0, because rounding produces them.
         box: `(low, high)`, or one such pair for each variable.
         error: Largest error.
         lipschitz: Lipschitz constant of a callable of one variable.
