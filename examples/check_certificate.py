@@ -265,7 +265,7 @@ ENCLOSURES = {
 
 def holds(certificate, bound):
     """Whether the bound of the weights is the claimed one, and small enough."""
-    return bound <= certificate["bound"] * 1.001 and max(bound, certificate["bound"]) <= certificate["error"]
+    return bound <= certificate["bound"] * 1.001 + 1e-25 and max(bound, certificate["bound"]) <= certificate["error"]
 
 
 def main(folder):
