@@ -102,6 +102,7 @@ def test_a_factor_far_from_zero_is_centered():
     assert far <= near + 2
 
 
+@pytest.mark.long
 def test_deep_squares_are_smaller():
     """Law: the number of units grows like log(1 / error) with deep squares, and like 1 / sqrt(error) without."""
     shallow, deep = (
