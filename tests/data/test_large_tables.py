@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import lawful
 from lawful.data import dataset, fingerprint, leaks, load_dataset, read_delimited, splits, table_encoding, tables
-from lawful.data.arrow_columns import ArrowValues
-from lawful.data.encoded_rows import EncodedRows
+from lawful.data._arrow_columns import ArrowValues
+from lawful.data._encoded_rows import EncodedRows
 from lawful.data.tables import ColumnValues
 from lawful.recipes import ClassifyRecipe, RegressRecipe
 from lawful.recipes import classify as classify_module
@@ -114,7 +114,7 @@ def table(tmp_path):
 def is_large(monkeypatch):
     monkeypatch.setattr(tables, "_LARGE", 0)
     monkeypatch.setattr(table_encoding, "_MAX_DENSE", 0)
-    monkeypatch.setattr("lawful.data.encoded_rows._MAX_DENSE_ROWS", 3)
+    monkeypatch.setattr("lawful.data._encoded_rows._MAX_DENSE_ROWS", 3)
     for module in (dataset, splits):
         monkeypatch.setattr(module, "_HASHED_ROWS", 7)
 

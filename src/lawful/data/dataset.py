@@ -12,7 +12,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from lawful._json import require_choice, require_fields, require_int, require_list, require_text
-from lawful.data.encoded_rows import EncodedRows
+from lawful.data._encoded_rows import EncodedRows
 from lawful.data.table_encoding import Column
 from lawful.data.tables import table_of
 

@@ -238,7 +238,7 @@ def _read_large(path: Path, lines: TextIO, *, header: bool | None, delimiter: st
         pc: Any = importlib.import_module("pyarrow.compute")  # its functions are made at run time
     except ImportError:
         return None
-    from lawful.data.arrow_columns import ArrowValues
+    from lawful.data._arrow_columns import ArrowValues
 
     head = list(islice(lines, _HEADER_ROWS + 1))
     try:
