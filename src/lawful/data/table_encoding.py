@@ -18,8 +18,8 @@ from torch import Tensor
 from lawful._json import require_choice, require_fields, require_list, require_text
 from lawful._names import quote
 from lawful._suggest import did_you_mean
-from lawful.data.dates import DateOrder, Dates, parse_dates
 from lawful.data._encoded_rows import Block, EncodedRows, block_of
+from lawful.data.dates import DateOrder, Dates, parse_dates
 from lawful.data.tables import ColumnValues, Table, _format_number, _parse_number, _shorten
 
 _MAX_LEVELS = 1000
