@@ -15,6 +15,7 @@ SCRIPT = """
     from lawful.training import Run, TrainingFailed, train
     from tests.faults.test_disk import TRAINER, make_setup, refusing
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job starts without it
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it
     class Watch:
         def __init__(self, folder):
             self.folder = folder

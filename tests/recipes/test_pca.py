@@ -37,7 +37,7 @@ def _work_dir(tmp_path, monkeypatch):
 def figure_names(monkeypatch):
     """Collects the names of figures instead of drawing them."""
     names = set()
-    monkeypatch.setattr(figures, "save", lambda figure, path: names.add(path.name))
+    monkeypatch.setattr(figures, "save", lambda figure, path, **options: names.add(path.name))
     return names
 
 

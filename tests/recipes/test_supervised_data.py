@@ -36,7 +36,7 @@ def test_split_seed():
     again, other = (SupervisedDataConfig(split_seed=s).load_splits("classify") for s in (0, 1))
     assert torch.equal(first.test.inputs, again.test.inputs)
     assert not torch.equal(first.test.inputs, other.test.inputs)
-    assert first.fingerprint == other.fingerprint
+    assert first.fingerprint == again.fingerprint != other.fingerprint
 
 
 def test_duplicates_between_splits_are_a_warning(table):

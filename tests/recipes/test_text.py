@@ -257,6 +257,9 @@ def test_invalid_tokenizer_in_the_config_raises(run, tmp_path):
     facts = json.loads((copied / "config.json").read_text())
     facts["model"]["tokenizer"] = {"kind": "pickle"}
     (copied / "config.json").write_text(json.dumps(facts))
+    with pytest.raises(ValueError, match="does not match its checksum"):
+        load(Run(copied))
+    (copied / "checksums.json").unlink()
     with pytest.raises(ValueError, match=r"tokenizer\.kind"):
         load(Run(copied))
 
