@@ -187,15 +187,24 @@ class Orthogonalize(_Stateless):
             rows, columns = sorted(update.shape)
             stacks.setdefault((rows, columns) if rows < _LARGE else (rows, columns, i), []).append(i)
         result = list(updates)
+        whole = [x.full_tensor() if hasattr(x, "full_tensor") else x for x in updates]  # of sharded matrices
         for (rows, *_), indices in stacks.items():
-            wide = [updates[i] if len(updates[i]) == rows else updates[i].mT for i in indices]
+            wide = [whole[i] if len(whole[i]) == rows else whole[i].mT for i in indices]
             dtype = self.dtype or _newton_schulz_dtype(wide[0])
             stack = torch.stack(wide) if len(wide) > 1 else wide[0].unsqueeze(0)
             values = newton_schulz(stack.to(dtype), steps=context.options["ns_steps"])
             for i, value in zip(indices, values.unbind(), strict=True):
                 m, n = updates[i].shape
-                result[i] = (value if m == rows else value.mT).to(updates[i].dtype).mul_(self.scale(m, n))
+                value = (value if m == rows else value.mT).to(updates[i].dtype).mul_(self.scale(m, n))
+                result[i] = value if whole[i] is updates[i] else _shard_like(value, updates[i])
         return result
+
+
+def _shard_like(x: Tensor, other: Any) -> Tensor:
+    """Shards a tensor that every process has, as `other` is sharded."""
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(x, other.device_mesh, other.placements, src_data_rank=None)
 
 
 class Muon(Chain):
