@@ -30,6 +30,10 @@ _NOFOLLOW, _NONBLOCK, _FOLDER, _BINARY = (
 _KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
 
 
+class LinkError(ValueError):
+    """A link inside a folder whose links are not followed."""
+
+
 # ------------------------------------------------------------ folders
 
 
@@ -97,8 +101,8 @@ def _refuse_links(path: Path, root: Path | None) -> None:
             raise _link_error(inner)
 
 
-def _link_error(path: Path) -> ValueError:
-    return ValueError(f"{quote(path)} is a link, which is not followed inside a run: replace it by a copy of the file")
+def _link_error(path: Path) -> LinkError:
+    return LinkError(f"{quote(path)} is a link, which is not followed inside a run: replace it by a copy of the file")
 
 
 def list_folder(folder: Path, *, root: Path | None = None) -> dict[str, str]:

@@ -101,6 +101,20 @@ def test_resuming_does_not_follow_a_linked_folder(run, outside, name):
     assert before == (files(outside / "moved") if before else {})
 
 
+def test_resuming_a_run_with_a_linked_state_is_an_error_of_the_data(tmp_path, capsys):
+    arguments = ["--epochs", "1", "--law-cases", "0", "--threads", "1", "--output-dir", str(tmp_path)]
+    assert main(["train", "classify", "--data", "iris", *arguments]) == 0
+    run = tmp_path / "classify-001"
+    (run / "state").rename(tmp_path / "elsewhere")
+    (run / "state").symlink_to(tmp_path / "elsewhere")
+    (run / "results.json").unlink()
+    capsys.readouterr()
+    assert main(["train", "--resume", str(run)]) == 3
+    message = capsys.readouterr().err
+    assert "state is a link, which is not followed inside a run" in message
+    assert "internal error" not in message
+
+
 def test_the_run_folder_may_be_reached_by_a_link(run, tmp_path):
     (tmp_path / "latest").symlink_to(run.path)
     resumed = train(make_setup(6), trainer=TRAINER, resume=tmp_path / "latest")
