@@ -109,7 +109,7 @@ def test_resuming_a_run_with_a_linked_state_is_an_error_of_the_data(tmp_path, ca
     (run / "state").symlink_to(tmp_path / "elsewhere")
     (run / "results.json").unlink()
     capsys.readouterr()
-    assert main(["train", "--resume", str(run)]) == 3
+    assert main(["train", "--resume", str(run)]) == 4
     message = capsys.readouterr().err
     assert "state is a link, which is not followed inside a run" in message
     assert "internal error" not in message

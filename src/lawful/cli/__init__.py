@@ -10,6 +10,7 @@ from importlib.metadata import version
 
 import tyro
 
+from lawful._files import LinkError
 from lawful.cli.approximate import approximate
 from lawful.cli.check import check, discover, laws
 from lawful.cli.console import INTERNAL, INTERRUPTED, USAGE, discard_output, optional_values, say
@@ -34,6 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of the output has left, such as `head`
         discard_output()
         return INTERRUPTED
+    except LinkError as error:
+        say(f"error: {error}")
+        return USAGE
     except Exception as error:
         say(f"internal error: {type(error).__name__}: {error}")
         if "--debug" in args:

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from lawful._files import LinkError
-
 if TYPE_CHECKING:
     from lawful.training.run import Run
 
@@ -35,7 +33,7 @@ class TrainingFailed(RuntimeError):
 
 def user_message(error: BaseException) -> str | None:
     """Returns a message for errors that a user can fix, and None for bugs."""
-    if isinstance(error, TrainingFailed | NonFiniteError | LinkError):
+    if isinstance(error, TrainingFailed | NonFiniteError):
         return str(error)
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
