@@ -163,4 +163,4 @@ def test_generate_runs_through_few_files(run, capsys):
     finally:
         sys.setprofile(None)
     capsys.readouterr()
-    assert len(files) <= 28, sorted(files)
+    assert len(files) <= 25, sorted(files)

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lawful import _inputs, _json
-from lawful._inputs import available_memory, format_bytes, list_files, open_file, open_text, walk_folder
+from lawful import _files, _json
+from lawful._files import available_memory, format_bytes, open_file
 from lawful.data import (
+    _inputs,
     load_dataset,
     read_arrays,
     read_delimited,
@@ -26,6 +27,7 @@ from lawful.data import (
     read_unlabeled_images,
     read_xyz,
 )
+from lawful.data._inputs import list_files, open_text, walk_folder
 from lawful.data.images import list_images
 from lawful.data.text import read_labeled_texts, read_pairs, read_texts
 from lawful.models import GPT2
@@ -84,12 +86,17 @@ def test_a_folder_in_place_of_a_file(tmp_path, name):
 def test_a_file_replaced_by_a_fifo_after_the_first_look_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "data.csv"
     path.write_text("a\n1\n")
-    status = os.stat(path)
-    path.unlink()
-    os.mkfifo(path)
-    monkeypatch.setattr(_inputs.os, "stat", lambda path: status)
-    with pytest.raises(ValueError, match="is a named pipe"):
-        open_file(path)
+    really_open = os.open
+
+    def swap_and_open(*args, **kwargs):
+        path.unlink()
+        os.mkfifo(path)
+        return really_open(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", swap_and_open)
+        with pytest.raises(ValueError, match="is a named pipe"):
+            open_file(path)
 
 
 def test_weights_of_gpt2_are_files(tmp_path):
@@ -121,9 +128,9 @@ def test_a_file_larger_than_the_memory_is_refused_unread(tmp_path, name, monkeyp
 
 
 def test_the_available_memory_has_the_limit_of_the_process(monkeypatch):
-    monkeypatch.setattr(_inputs, "_process_memory", lambda: [12_345])
+    monkeypatch.setattr(_files, "_process_memory", lambda: [12_345])
     assert available_memory() == 12_345
-    monkeypatch.setattr(_inputs, "_container_memory", lambda: [-5])
+    monkeypatch.setattr(_files, "_container_memory", lambda: [-5])
     assert available_memory() == 0
 
 
@@ -230,7 +237,7 @@ def test_parquet_is_limited_by_its_metadata(tmp_path, monkeypatch):
     path = tmp_path / "data.parquet"
     pyarrow.parquet.write_table(pa.table({"x": pa.array(np.zeros(10**6))}), path)
     assert path.stat().st_size < 100_000
-    monkeypatch.setattr(_inputs, "available_memory", lambda: 10**7)
+    monkeypatch.setattr(_files, "available_memory", lambda: 10**7)
     with pytest.raises(ValueError, match=r"has 1,000,000 rows of 1 columns, and reading it needs 80.* use fewer rows"):
         read_parquet(path)
 
@@ -259,7 +266,7 @@ def test_images_are_limited_by_their_header(tmp_path, size):
 
 def test_all_images_together_are_limited_by_the_memory(tmp_path, monkeypatch):
     Image.new("L", (1000, 1000)).save(tmp_path / "a.png")
-    monkeypatch.setattr(_inputs, "available_memory", lambda: 2**20)
+    monkeypatch.setattr(_files, "available_memory", lambda: 2**20)
     with pytest.raises(ValueError, match=r"reading 1 images needs 12\.0 MB of memory, 1\.0 MB are available: resize"):
         read_unlabeled_images(tmp_path)
 

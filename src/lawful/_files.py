@@ -1,4 +1,4 @@
-"""Files in folders that others may have prepared: no link inside them is followed; atomic writes; locks."""
+"""Files and memory: links in prepared folders are not followed; atomic writes; locks; limits of the memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
-from lawful import _inputs
 from lawful._names import quote
 
 UNFINISHED = ".unfinished"
@@ -28,6 +27,17 @@ _NOFOLLOW, _NONBLOCK, _FOLDER, _BINARY = (
     getattr(os, f"O_{name}", 0) for name in ("NOFOLLOW", "NONBLOCK", "DIRECTORY", "BINARY")
 )
 _KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
+_NO_FILES = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe (FIFO)",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+MAX_FILES = 1_000_000
+"""Maximum number of files and folders below a folder."""
+_UNKNOWN_MEMORY = 2**33
+"""Memory in bytes where the system does not tell."""
 
 
 class LinkError(ValueError):
@@ -119,8 +129,8 @@ def list_folder(folder: Path, *, root: Path | None = None) -> dict[str, str]:
                 with suppress(FileNotFoundError):
                     mode = entry.stat(follow_symlinks=False).st_mode
                     found[entry.name] = _KINDS.get(stat.S_IFMT(mode), "other")
-                if len(found) > _inputs.MAX_FILES:
-                    raise ValueError(f"{quote(folder)} has more than {_inputs.MAX_FILES:,} files")
+                if len(found) > MAX_FILES:
+                    raise ValueError(f"{quote(folder)} has more than {MAX_FILES:,} files")
     except (FileNotFoundError, NotADirectoryError):
         return {}
     return dict(sorted(found.items()))
@@ -155,29 +165,43 @@ def open_file(path: Path | str, *, root: Path | None = None) -> BufferedReader:
         root: Folder below which no link is followed.
 
     Raises:
-        ValueError: If the path is not a regular file.
+        ValueError: If the path is a folder, a FIFO, a socket or a device.
+
+    Examples:
+        >>> open_file("/dev/null")
+        Traceback (most recent call last):
+        ...
+        ValueError: /dev/null is a device, expected a file
     """
     path = Path(path)
+    if "\0" in str(path):
+        raise ValueError(f"a file name contains no NUL character, got {str(path)!r}")
     if root is None:
-        return _inputs.open_file(path)
+        return os.fdopen(_open(path, path, os.O_RDONLY, follow_link=True), "rb")
     with pinned(path.parent, root=root) as folder:
         return os.fdopen(_open(folder / path.name, path, os.O_RDONLY), "rb")
 
 
-def _open(path: Path, shown: Path, flags: int) -> int:
-    """Opens a regular file that is no link. A named pipe does not block."""
+def _open(path: Path, shown: Path, flags: int, *, follow_link: bool = False) -> int:
+    """Opens a regular file. A named pipe does not block."""
     with suppress(FileNotFoundError):
-        status = path.lstat()  # before opening: opening a device can have effects
+        status = path.stat(follow_symlinks=follow_link)  # before opening: opening a device can have effects
         if stat.S_ISLNK(status.st_mode):
             raise _link_error(shown)
-        _inputs._check_regular(shown, status)
-    descriptor = os.open(path, flags | _NOFOLLOW | _NONBLOCK | _BINARY, 0o666)
+        _check_regular(shown, status)
+    descriptor = os.open(path, flags | (0 if follow_link else _NOFOLLOW) | _NONBLOCK | _BINARY, 0o666)
     try:
-        _inputs._check_regular(shown, os.fstat(descriptor))  # it may have been replaced in between
+        _check_regular(shown, os.fstat(descriptor))  # it may have been replaced in between
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def _check_regular(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        kind = _NO_FILES.get(stat.S_IFMT(status.st_mode), "a special file")
+        raise ValueError(f"{quote(path)} is {kind}, expected a file")
 
 
 @contextmanager
@@ -379,3 +403,95 @@ def _holder(path: Path, root: Path | None) -> str:
         return quote(f"process {holder['process']} on {holder['host']}, since {holder['since']},")
     except (ValueError, OSError, KeyError, TypeError):
         return "another process"
+
+
+# ------------------------------------------------------------ memory
+
+
+def available_memory() -> int:
+    """Returns the number of bytes that this process can still allocate: of the system, its container and its limits.
+
+    Examples:
+        >>> available_memory() > 2**20
+        True
+    """
+    limits = [_system_memory(), *_container_memory(), *_process_memory()]
+    return max(0, min(limits))
+
+
+def check_memory(num_bytes: int, *, what: str, remedy: str) -> None:
+    """Raises a ValueError if more memory is needed than is available.
+
+    Args:
+        num_bytes: Number of bytes needed.
+        what: What needs them, as the subject of a sentence.
+        remedy: What the user can do.
+
+    Examples:
+        >>> check_memory(10**20, what="n=5", remedy="lower n")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ...
+        ValueError: n=5 needs 100,000,000.0 TB of memory, ... are available: lower n
+    """
+    if num_bytes <= 2**20:
+        return
+    available = available_memory()
+    if num_bytes > available:
+        raise ValueError(
+            f"{what} needs {format_bytes(num_bytes)} of memory, {format_bytes(available)} are available: {remedy}"
+        )
+
+
+def format_bytes(size: int) -> str:
+    """Formats a number of bytes.
+
+    Examples:
+        >>> format_bytes(63_400_000), format_bytes(12)
+        ('63.4 MB', '12 bytes')
+    """
+    for unit, name in ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if size >= unit:
+            return f"{size / unit:,.1f} {name}"
+    return f"{size} bytes"
+
+
+def _system_memory() -> int:
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            for line in file:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return _UNKNOWN_MEMORY
+
+
+def _container_memory() -> list[int]:
+    """Returns the memory left in the control group, if it has a limit."""
+    for limit, usage in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    ):
+        try:
+            with open(limit, encoding="ascii") as file, open(usage, encoding="ascii") as used:
+                return [int(file.read()) - int(used.read())]
+        except (OSError, ValueError):  # no such group, or the limit is "max"
+            continue
+    return []
+
+
+def _process_memory() -> list[int]:
+    """Returns the address space left to the process, if it has a limit."""
+    try:
+        import resource
+
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if limit == resource.RLIM_INFINITY:
+            return []
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return [limit - int(file.read().split()[0]) * resource.getpagesize()]
+    except (ImportError, OSError, ValueError):
+        return []

@@ -199,7 +199,7 @@ def load(path: Path, *, largest: int = MAX_FILE_BYTES, root: Path | None = None)
     Raises:
         ValueError: If the file is invalid; the message contains its name.
     """
-    return parse(read_file(path, limit=largest, root=root), name=quote(path.name))
+    return parse(read_file(path, limit=largest, root=root), name=path.name)
 
 
 def parse(data: bytes, *, name: str = "data") -> Any:
@@ -216,13 +216,13 @@ def parse(data: bytes, *, name: str = "data") -> Any:
         found = json.loads(data.decode("utf-8"), **_STRICT)
         json.dumps(found, ensure_ascii=False).encode()
     except UnicodeDecodeError as error:
-        raise ValueError(f"{name} is not UTF-8 text: {error.reason} at byte {error.start}") from None
+        raise ValueError(f"{quote(name)} is not UTF-8 text: {error.reason} at byte {error.start}") from None
     except UnicodeEncodeError as error:
-        raise ValueError(f"{name} contains an invalid character: {error.reason}") from None
+        raise ValueError(f"{quote(name)} contains an invalid character: {error.reason}") from None
     except RecursionError:
-        raise ValueError(f"{name} is nested too deeply") from None
+        raise ValueError(f"{quote(name)} is nested too deeply") from None
     except ValueError as error:
-        raise ValueError(f"{name} is not JSON: {error}") from None
+        raise ValueError(f"{quote(name)} is not JSON: {error}") from None
     return found
 
 

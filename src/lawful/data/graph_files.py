@@ -14,10 +14,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lawful._files import write_file
-from lawful._inputs import list_files, read_text
 from lawful._json import require_fields, require_text
 from lawful._names import csv_text
 from lawful._suggest import did_you_mean
+from lawful.data._inputs import list_files, read_text
 from lawful.data.graphs import Graph, clean_edges
 from lawful.data.loading import _ARRAY_SUFFIXES, read_table, resolve_path
 from lawful.data.table_encoding import _MAX_WIDTH, Column, TableEncoding, _column, _fit_input, _fit_target

@@ -12,8 +12,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lawful._inputs import check_memory, list_files, open_file
+from lawful._files import check_memory, open_file
 from lawful._json import require_choice, require_fields, require_int
+from lawful.data._inputs import list_files
 from lawful.data.dataset import SupervisedDataset, _classes_from_json
 
 _MAX_PIXELS = 50_000_000

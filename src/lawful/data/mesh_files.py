@@ -14,7 +14,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from lawful._files import write_file
-from lawful._inputs import read_bytes, read_text
+from lawful.data._inputs import read_bytes, read_text
 from lawful.data.loading import resolve_path
 from lawful.data.meshes import Mesh
 

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from lawful._inputs import list_files, read_text
+from lawful.data._inputs import list_files, read_text
 from lawful.data.batches import make_generator
 from lawful.data.loading import resolve_path
 from lawful.functions._validation import any_true

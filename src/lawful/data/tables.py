@@ -19,7 +19,8 @@ from zipfile import ZipFile
 
 import numpy as np
 
-from lawful._inputs import check_memory, format_bytes, open_file, open_text
+from lawful._files import check_memory, format_bytes, open_file
+from lawful.data._inputs import open_text
 from lawful.data.dates import parse_dates
 
 _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "nat", "#n/a", "<na>", "?"})

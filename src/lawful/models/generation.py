@@ -261,7 +261,8 @@ def _device(model: object) -> torch.device:
 
 
 def _evaluating(model: object) -> AbstractContextManager[None]:
-    return eval_mode(model) if isinstance(model, nn.Module) else nullcontext()
+    is_training = isinstance(model, nn.Module) and any(module.training for module in model.modules())
+    return eval_mode(model) if is_training else nullcontext()
 
 
 def generate(

@@ -14,8 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lawful._files import write_file, written_files
-from lawful._inputs import check_file
+from lawful._files import open_file, write_file, written_files
 from lawful._json import load
 from lawful.blocks.attention import MultiHeadAttention
 from lawful.blocks.feed_forward import FeedForward
@@ -305,7 +304,7 @@ def _read_weights(folder: Path) -> dict[str, Tensor]:
 
 
 def _load_tensors(path: Path) -> dict[str, Tensor]:
-    check_file(path)
+    open_file(path).close()
     try:
         return load_file(path)
     except SafetensorError as error:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lawful._inputs import check_memory
+from lawful._files import check_memory
 from lawful._json import Config, MaxLength, Range, Requires, from_json, require_fields, require_int
 from lawful._names import quote
 from lawful.data import (

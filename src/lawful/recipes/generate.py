@@ -14,8 +14,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from lawful._files import write_file
-from lawful._inputs import check_memory
+from lawful._files import check_memory, write_file
 from lawful._names import csv_text
 from lawful.data.text.tokenizers import Tokenizer, tokenizer_from_json
 from lawful.functions.estimate import LogProbEstimate

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lawful._inputs import check_memory
+from lawful._files import check_memory
 from lawful._names import csv_text
 from lawful.blocks.dropout import RANDOM_MODULES
 from lawful.checking.formatting import format_number

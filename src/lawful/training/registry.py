@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from lawful._inputs import check_memory
+from lawful._files import check_memory
 from lawful._json import Tagged, field_types, from_json, union_members
 from lawful._suggest import did_you_mean
 from lawful.training.checkpoint import load_module_state

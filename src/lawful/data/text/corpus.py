@@ -18,8 +18,9 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
-from lawful._inputs import check_file, open_file, walk_folder
+from lawful._files import open_file
 from lawful._suggest import did_you_mean
+from lawful.data._inputs import walk_folder
 from lawful.data.batches import make_generator
 from lawful.data.text.pairs import Pairs
 from lawful.data.text.tokenizers import Tokenizer, _id_dtype
@@ -176,7 +177,7 @@ def read_text(source: str | Path) -> Corpus:
     if path.is_dir():
         return _folder(path)
     if path.exists():
-        check_file(path)
+        open_file(path).close()
     beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
     close = did_you_mean(path.name, [*beside, *TEXTS])
     raise FileNotFoundError(f"no such text: {str(source)!r}{close} Built-in texts: {', '.join(TEXTS)}")

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
-from lawful._inputs import check_file, list_files
+from lawful._files import open_file
+from lawful.data._inputs import list_files
 from lawful.data.tables import read_delimited
 from lawful.data.text.corpus import read_text
 
@@ -136,7 +137,7 @@ def _resolve(source: str) -> Path:
     if not path.exists():
         raise FileNotFoundError(f"no such file or folder: {source!r}. Built-in texts: {', '.join(_BUILTIN)}")
     if not path.is_dir():
-        check_file(path)
+        open_file(path).close()
         if not path.stat().st_size:
             raise ValueError(f"{path.name} is empty")
     return path

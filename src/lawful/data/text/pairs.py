@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from lawful._inputs import open_text
+from lawful.data._inputs import open_text
 from lawful.data.batches import Batch, ShuffledBatches
 from lawful.data.splits import split_indices
 from lawful.data.tables import _MEMORY_FACTOR, _delimiter
