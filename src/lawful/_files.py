@@ -48,7 +48,7 @@ class LinkError(ValueError):
 
 
 @contextmanager
-def pinned(folder: Path, *, root: Path | None = None) -> Iterator[Path]:
+def pin_folder(folder: Path, *, root: Path | None = None) -> Iterator[Path]:
     """Opens a folder, and yields a path to it that stays valid if its name gets another meaning.
 
     Args:
@@ -124,7 +124,7 @@ def list_folder(folder: Path, *, root: Path | None = None) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     try:
-        with pinned(folder, root=root) as path, os.scandir(path) as entries:
+        with pin_folder(folder, root=root) as path, os.scandir(path) as entries:
             for entry in entries:
                 with suppress(FileNotFoundError):
                     mode = entry.stat(follow_symlinks=False).st_mode
@@ -150,7 +150,7 @@ def create_folder(folder: Path, *, root: Path | None = None) -> None:
     if root is None:
         folder.mkdir(parents=True, exist_ok=True)
         return
-    with pinned(folder.parent, root=root) as parent, suppress(FileExistsError):
+    with pin_folder(folder.parent, root=root) as parent, suppress(FileExistsError):
         (parent / folder.name).mkdir()
 
 
@@ -178,7 +178,7 @@ def open_file(path: Path | str, *, root: Path | None = None) -> BufferedReader:
         raise ValueError(f"a file name contains no NUL character, got {str(path)!r}")
     if root is None:
         return os.fdopen(_open(path, path, os.O_RDONLY, follow_link=True), "rb")
-    with pinned(path.parent, root=root) as folder:
+    with pin_folder(path.parent, root=root) as folder:
         return os.fdopen(_open(folder / path.name, path, os.O_RDONLY), "rb")
 
 
@@ -205,7 +205,7 @@ def _check_regular(path: Path, status: os.stat_result) -> None:
 
 
 @contextmanager
-def opened_path(path: Path | str, *, root: Path | None = None) -> Iterator[str]:
+def open_path(path: Path | str, *, root: Path | None = None) -> Iterator[str]:
     """Opens a regular file, and yields a path to it for a library that opens files by name."""
     with open_file(path, root=root) as file:
         yield str(_OPENED / str(file.fileno())) if _HAS_OPENED else str(path)
@@ -241,10 +241,10 @@ def write_file(path: Path | str, data: bytes | str, *, root: Path | None = None)
         return
     if root is None and not path.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-    with pinned(path.parent, root=root) as folder:
+    with pin_folder(path.parent, root=root) as folder:
         final, temporary = folder / path.name, folder / _temporary_name()
         try:
-            with created_file(temporary, mode=_mode(final)) as file:
+            with create_file(temporary, mode=_mode(final)) as file:
                 file.write(data)
             os.replace(temporary, final)
         except BaseException:
@@ -269,7 +269,7 @@ def _mode(path: Path) -> int:
 
 
 @contextmanager
-def created_file(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
+def create_file(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
     """Creates a file that must not exist yet, and flushes it to disk at the end."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NOFOLLOW | _BINARY, mode)
     with os.fdopen(descriptor, "wb") as file:
@@ -301,7 +301,7 @@ def written_files(path: Path) -> Iterator[Path]:
 
 def open_append(path: Path, *, root: Path | None = None) -> BinaryIO:
     """Opens a file to append to, and creates it if necessary. A file with other names (hard links) is copied first."""
-    with pinned(path.parent, root=root) as folder:
+    with pin_folder(path.parent, root=root) as folder:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
         descriptor = _open(folder / path.name, path, flags)
         if os.fstat(descriptor).st_nlink > 1:
@@ -315,7 +315,7 @@ def open_append(path: Path, *, root: Path | None = None) -> BinaryIO:
 @contextmanager
 def atomic_folder(path: Path, *, root: Path | None = None) -> Iterator[Path]:
     """Creates a folder atomically: the body writes into a temporary folder, which is then flushed and renamed."""
-    with pinned(path.parent, root=root) as parent:
+    with pin_folder(path.parent, root=root) as parent:
         temporary = parent / _temporary_name()
         temporary.mkdir()
         try:
@@ -343,7 +343,7 @@ def remove_unfinished(folder: Path, *, root: Path | None = None) -> None:
     """Removes files and folders whose writing a crash interrupted."""
     for name, kind in list_folder(folder, root=root).items():
         if name.endswith(UNFINISHED):
-            with pinned(folder, root=root) as path:
+            with pin_folder(folder, root=root) as path:
                 if kind == "folder":
                     shutil.rmtree(path / name, ignore_errors=True)
                 else:
@@ -425,7 +425,7 @@ def check_memory(num_bytes: int, *, what: str, remedy: str) -> None:
     Args:
         num_bytes: Number of bytes needed.
         what: What needs them, as the subject of a sentence.
-        remedy: What the user can do.
+        remedy: Remedy, as an imperative.
 
     Examples:
         >>> check_memory(10**20, what="n=5", remedy="lower n")  # doctest: +ELLIPSIS

@@ -403,7 +403,7 @@ def hippo_reconstruct(
 
 
 class HiPPOMemory(NamedTuple):
-    """What a HiPPO operator remembers of a signal at its end.
+    """A signal as a HiPPO operator remembers it at its end.
 
     Args:
         times: Times of the remembered samples, the last ones of the signal.

@@ -26,7 +26,7 @@ from lawful.laws import Claim, agreement, density_integrates_to_one, samples_fol
 
 
 class _Kind(NamedTuple):
-    """What the density of a wrapped normal distribution depends on."""
+    """A case of the density of a wrapped normal distribution."""
 
     rotation_dim: int
     """Number of coordinates of the rotation: the last ones of the algebra."""

@@ -1,4 +1,4 @@
-r"""What a state-space layer does: impulse response, spectrum, time scales, frequency response.
+r"""Properties of a state-space layer: impulse response, spectrum, time scales, frequency response.
 
 Time is measured in samples. A layer with the learned step $\Delta$ has, for each channel, the continuous modes
 $\lambda$ (the eigenvalues of $\Delta A$) and the discrete ones $\bar\lambda$ (those of the recurrence).

@@ -603,7 +603,7 @@ class GenerativeSplits:
 
     @property
     def description(self) -> str:
-        """What the data were read as, in one line."""
+        """A line that says how the data were read."""
         return _describe_data(self.name, self.spec.encoding, self.counts)
 
     @property

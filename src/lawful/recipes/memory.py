@@ -351,7 +351,7 @@ def _evaluate(model: nn.Module, histories: Tensor) -> dict[str, float]:
 def _remember(
     x: Float[Tensor, "*batch t"], size: int, *, operator: str, window: float | None, method: str
 ) -> HiPPOMemory:
-    """What an operator remembers. The number of coefficients of fourier is odd."""
+    """Returns the memory of an operator. The number of coefficients of fourier is odd."""
     return hippo_memory(x, size - (operator == "fourier"), operator=operator, window=window, method=method)
 
 

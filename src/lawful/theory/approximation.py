@@ -61,7 +61,7 @@ class ApproximationCertificate:
     """For each affine map of the network the signals that it computes: their units, range and error, and the functions
     of one variable that they are sums of, with the points where these are checked."""
     assumption: str = ""
-    """What the bound assumes about a callable."""
+    """Assumption of the bound about a callable."""
     network_sha256: str = ""
     """SHA-256 of the network as a safetensors file."""
     activation: str = "relu"

@@ -27,12 +27,12 @@ from torch import Tensor, nn
 from lawful import _json
 from lawful._files import (
     atomic_folder,
-    created_file,
+    create_file,
     fsync_file,
     list_folder,
     open_file,
-    opened_path,
-    pinned,
+    open_path,
+    pin_folder,
     remove_folder,
 )
 from lawful._names import quote
@@ -123,11 +123,11 @@ class Checkpoints:
             if rank == 0:
                 folder = stack.enter_context(atomic_folder(self.path(checkpoint.step), root=self.root))
             folder = self.folder / str(share(folder.name if folder else None))
-            place = stack.enter_context(pinned(folder, root=self.root))
+            place = stack.enter_context(pin_folder(folder, root=self.root))
             _save_tensors(place / _file_name(rank, world_size), checkpoint.tensors)
             barrier()
             if rank == 0:
-                with created_file(place / _METADATA) as file:
+                with create_file(place / _METADATA) as file:
                     file.write(metadata)
                 _write_checksums(place)
         if rank == 0:
@@ -138,7 +138,7 @@ class Checkpoints:
         """Removes all checkpoints except the newest and the best."""
         for step in self.steps()[:-keep]:
             if step != best:
-                with pinned(self.folder, root=self.root) as place:
+                with pin_folder(self.folder, root=self.root) as place:
                     remove_folder(place / self.path(step).name)
 
     def load(self, step: int, *, sharded_like: _ShardedLike = _unsharded) -> Checkpoint:
@@ -191,7 +191,7 @@ class Checkpoints:
         """Renames the checkpoints after a step to `*.corrupt`."""
         for step in self.steps():
             if step > after:
-                with pinned(self.folder, root=self.root) as place:
+                with pin_folder(self.folder, root=self.root) as place:
                     path = place / self.path(step).name
                     shutil.rmtree(path.with_suffix(".corrupt"), ignore_errors=True)
                     path.rename(path.with_suffix(".corrupt"))
@@ -199,7 +199,7 @@ class Checkpoints:
 
 def _write_checksums(folder: Path) -> None:
     checksums = {name: _sha256(folder / name, folder) for name in list_folder(folder)}
-    with created_file(folder / _CHECKSUMS) as file:
+    with create_file(folder / _CHECKSUMS) as file:
         file.write(_json.dump(checksums).encode())
 
 
@@ -591,7 +591,7 @@ def _load_tensors(paths: Sequence[Path], sharded_like: _ShardedLike, *, root: Pa
     with ExitStack() as stack:
         shards: dict[str, list[_Shard]] = {}
         for path in paths:
-            name = stack.enter_context(opened_path(path, root=root))
+            name = stack.enter_context(open_path(path, root=root))
             file = stack.enter_context(safe_open(name, framework="pt"))
             for name, shard in _read_shards(file):
                 shards.setdefault(name, []).append(shard)

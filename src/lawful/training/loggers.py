@@ -17,7 +17,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from lawful._files import create_folder, open_append, pinned
+from lawful._files import create_folder, open_append, pin_folder
 from lawful._names import printable
 from lawful.checking.formatting import format_number
 
@@ -141,7 +141,7 @@ class TensorBoardLogger:
         """Opens an event file with a name that nobody can predict, in a folder that is no link inside the run."""
         folder = Path(self.log_dir or ".")
         create_folder(folder, root=self._root)
-        place = self._stack.enter_context(pinned(folder, root=self._root))
+        place = self._stack.enter_context(pin_folder(folder, root=self._root))
         suffix = f".{secrets.token_hex(8)}"
         return self._summary_writer(str(place), purge_step=step, flush_secs=2, filename_suffix=suffix)
 

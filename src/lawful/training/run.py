@@ -25,7 +25,7 @@ from lawful._files import (
     fsync_folder,
     list_folder,
     open_file,
-    opened_path,
+    open_path,
     refuse_links,
     write_file,
 )
@@ -188,7 +188,7 @@ class Run:
         if os.path.lexists(path):
             self.verify("model.safetensors")
             try:
-                with opened_path(path, root=self.root) as name:
+                with open_path(path, root=self.root) as name:
                     return load_file(name)
             except (SafetensorError, OSError) as error:
                 raise ValueError(f"cannot read model.safetensors of {self.path}: {error}") from None
