@@ -104,15 +104,15 @@ def _selective_scan(
     last = _contiguous_like(state)
     num_rows, steps = _block_sizes(x, a)
     firsts = x.new_empty(-(-x.shape[1] // steps), len(x), *a.mT.shape)
-    rates, signals = _rates(a), [_time_first(v) for v in (x, delta, b, c)]
-    y = torch.empty_like(signals[0])
+    rates, (inputs, *signals) = _rates(a), [_time_first(v) for v in (x, delta, b, c)]
+    y, inputs = torch.empty_like(inputs), inputs * signals[0]
     for rows in _blocks(len(x), num_rows):
         before = state[rows].mT
         decays, states = (_new_steps(before, min(steps, x.shape[1])) for _ in range(2))
         for first, part in zip(firsts[:, rows], _blocks(x.shape[1], steps), strict=True):
             first.copy_(before)
-            xs, deltas, bs, cs = (v[part, rows] for v in signals)
-            _, found = _chunk_of_states(deltas * xs, deltas, bs, rates, first, decays, states)
+            us, deltas, bs, cs = (v[part, rows] for v in (inputs, *signals))
+            _, found = _chunk_of_states(us, deltas, bs, rates, first, decays, states)
             y[part, rows] = (cs.unsqueeze(2) @ found).squeeze(2)
             before = found[-1]
         last[rows] = before.mT
@@ -167,9 +167,10 @@ def _selective_scan_backward(
     gy: Tensor, last: Tensor, x: Tensor, delta: Tensor, a: Tensor, b: Tensor, c: Tensor, firsts: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of x, delta, a, b, c and the first state. The states of each chunk are computed again."""
-    signals = [_time_first(v) for v in (gy, x, delta, b, c)]
-    grads = tuple(map(torch.empty_like, signals[1:]))
     num_rows, steps = _block_sizes(x, a)
+    gys, xs, deltas, bs, cs = (_time_first(v) for v in (gy, x, delta, b, c))
+    signals = gys, deltas * xs, deltas, bs, cs
+    gu, gdelta, gb, gc = grads = tuple(map(torch.empty_like, signals[1:]))
     rates, transposed, gfirst = _rates(a), a.mT.contiguous(), _contiguous_like(last)
     ga, firsts = torch.zeros_like(transposed), firsts.view(-(-x.shape[1] // steps), len(x), *transposed.shape)
     for rows in _blocks(len(x), num_rows):
@@ -182,19 +183,19 @@ def _selective_scan_backward(
             for grad, value in zip(grads, found, strict=True):
                 grad[part, rows] = value
         gfirst[rows] = after.mT
-    gx, gdelta, gb, gc = (grad.transpose(0, 1).contiguous() for grad in grads)
+    gdelta.addcmul_(gu, xs)
+    gx, gdelta, gb, gc = (grad.transpose(0, 1).contiguous() for grad in (gu.mul_(deltas), gdelta, gb, gc))
     return gx, gdelta, ga.mT.contiguous(), gb, gc, gfirst
 
 
 def _chunk_backward(
     inputs: Sequence[Tensor], a: Tensor, rates: Tensor, first: Tensor, after: Tensor, buffers: Sequence[_Steps]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of x, delta, b, c, a and the state before a chunk, from that of the state after it.
+    """Gradients of u, delta with u fixed, b, c, a and the state before a chunk, from that of the state after it.
 
-    The inputs are the gradient of the outputs, x, delta, b and c.
+    The inputs are the gradient of the outputs, u = delta x, delta, b and c.
     """
-    (gy, x, delta, b, c), t = inputs, len(inputs[0])
-    u = delta * x
+    (gy, u, delta, b, c), t = inputs, len(inputs[0])
     decays, states = _chunk_of_states(u, delta, b, rates, first, buffers[0], buffers[1])
     gc = (gy.unsqueeze(2) @ states.mT).squeeze(2)
     grads = torch.mul(gy.unsqueeze(2), c.unsqueeze(-1), out=buffers[2].whole[:t])  # of the states
@@ -208,9 +209,9 @@ def _chunk_backward(
     exponents = grads.mul_(decays)  # gradients of the exponents: those of the decays times the decays
     exponents[1:] *= states[:-1]
     exponents[0] *= first
-    gdelta = torch.mul(exponents, a, out=decays).sum(2).addcmul_(gu, x)
+    gdelta = torch.mul(exponents, a, out=decays).sum(2)
     ga = exponents.mul_(delta.unsqueeze(2)).sum((0, 1))
-    return gu * delta, gdelta, gb, gc, ga, after
+    return gu, gdelta, gb, gc, ga, after
 
 
 @_selective_scan_backward.register_fake
