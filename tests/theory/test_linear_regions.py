@@ -11,6 +11,7 @@ from torch import nn
 
 from lawful.blocks import conv_to_matrix
 from lawful.theory import (
+    _arrangement,
     _subdivision,
     collapse,
     compile_max_affine,
@@ -253,6 +254,46 @@ def test_a_larger_network_in_the_plane(dtype):
     for i in index[:100].tolist():
         center = regions[i].vertices.mean(0)
         assert torch.allclose(regions.weight[i] @ center + regions.bias[i], double(center), atol=1e-10)
+
+
+@pytest.mark.parametrize(("dims", "slope"), [([2, 70, 9, 3], None), ([2, 12, 66, 2], 0.25), ([2, 9, 9, 9, 1], -0.5)])
+def test_all_units_at_once_and_one_after_the_other_give_the_same_regions(monkeypatch, dims, slope):
+    network = random_network(dims, slope=slope)
+    split, done = _subdivision.Subdivision._split_all, []
+    monkeypatch.setattr(_subdivision.Subdivision, "_split_all", lambda grid: done.append(split(grid)) or done[-1])
+    regions = regions_in_box(network, (-2, -1), (1, 3))
+    assert done == [True] * (len(dims) - 2)
+    monkeypatch.setattr(_subdivision.Subdivision, "_split_all", lambda grid: False)
+    others = regions_in_box(network, (-2, -1), (1, 3))
+    assert len(regions) == len(others) > 50
+    index = {tuple(row): i for i, row in enumerate(others.patterns.tolist())}
+    assert len(index) == len(others)
+    for i in range(0, len(regions), 7):
+        region, other = regions[i], others[index[tuple(regions.patterns[i].tolist())]]
+        assert torch.allclose(region.weight, other.weight)
+        assert torch.allclose(region.bias, other.bias)
+        corners, expected = (sorted(map(tuple, found.vertices.tolist())) for found in (region, other))
+        assert torch.allclose(torch.tensor(corners), torch.tensor(expected))
+    exact = {regions.exact_vertex(i) for i in range(0, len(regions.vertices), 50)}
+    assert exact <= {others.exact_vertex(i) for i in range(len(others.vertices))}
+    assert regions.num_linear_regions == others.num_linear_regions
+
+
+@pytest.mark.parametrize("name", ["divide_segments", "group_rows"])
+def test_without_a_certain_order_units_come_one_after_the_other(monkeypatch, name):
+    network = random_network([2, 5, 4, 3, 2], seed=1)
+    monkeypatch.setattr(_subdivision, name, lambda *args: None)
+    check(regions_in_box(network), network, SQUARE)
+
+
+def test_an_order_that_rounding_changed_is_noticed():
+    signs = np.array([[-1, 1, 0, 1], [-1, 1, -1, 0]], dtype=np.int8)  # unit 0 changes its sign before unit 1
+    ends, segment, vertex, unit = np.array([[0], [1]]), np.zeros(2, dtype=int), np.array([2, 3]), np.array([0, 1])
+    place = np.array([[0.0, 1.0, 0.25, 0.5], [0.0, 0.0, 0.0, 0.0]])
+    pieces, _ = _arrangement.divide_segments(signs, place, ends, segment, vertex, unit)
+    assert pieces.T.tolist() == [[0, 2], [2, 3], [3, 1]]
+    place[0, 2:] = [0.5, 0.25]
+    assert _arrangement.divide_segments(signs, place, ends, segment, vertex, unit) is None
 
 
 def test_a_slice_is_the_network_of_the_slice():

@@ -49,6 +49,8 @@ class Stage:
             with np.errstate(all="ignore"):  # of constant units and huge weights
                 directions = table / leading[:, None] + 0.0
             seen: dict[bytes, list[int]] = {}
+            if leading.all() and len({row.tobytes() for row in directions}) == len(directions):
+                return np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp), np.empty(0, dtype=np.int8)
             signs = np.sign(leading).astype(int).tolist()
             for i, sign in enumerate(signs):
                 if not sign:
@@ -199,35 +201,47 @@ def two_product(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def affine_values(
-    maps: Sequence[AffineMap], values: np.ndarray, error: np.ndarray, *, first: int = 0
+    maps: Sequence[AffineMap], values: np.ndarray, error: np.ndarray, *, ones: slice = slice(None)
 ) -> tuple[np.ndarray, np.ndarray]:
     """Applies affine maps to columns, and bounds the error of each column.
 
     In narrow layers, the rounding errors of columns without error so far are measured: exact values are known to be
-    exact.
+    exact. The result has the memory layout of `values`.
 
     Args:
         maps: Weight and bias of each map.
         values: One column per point.
         error: Bound of the error of each column.
-        first: The bias is added to the columns from this one on.
+        ones: Columns to which the bias is added.
     """
     for weight, bias in maps:
         norm = float(np.abs(weight).sum(1).max())
-        size = norm * np.maximum(values.max(0), -values.min(0))
-        size[first:] += float(np.abs(bias).max())
+        size = norm * largest_entries(values)
+        size[ones] += float(np.abs(bias).max())
         if not size.max() < 1e300:
             raise ValueError("the values of the network overflow float64: scale its weights")
-        result = weight @ values
-        result[:, first:] += bias[:, None]
+        result = np.empty((len(weight), values.shape[1]), order="F" if values.flags.fnc else "C")
+        np.matmul(weight, values, out=result)
+        result[:, ones] += bias[:, None]
         bound = (1 + 1e-9) * (norm * error + (weight.shape[1] + 4) * EPSILON * size) + 1e-300
         exact = np.flatnonzero(error == 0)
         if len(exact) and weight.shape[1] <= 8:  # constructions are narrow; in others little is exact
-            known, total = _measure(weight, bias, values[:, exact], exact >= first)
+            has_bias = np.zeros(len(error))
+            has_bias[ones] = 1.0
+            known, total = _measure(weight, bias, values[:, exact], has_bias[exact])
             bound[exact[known]] = 0.0
             result[:, exact[known]] = total[:, known]
         values, error = result, bound
     return values, error
+
+
+def largest_entries(columns: np.ndarray) -> np.ndarray:
+    """Returns an upper bound of the absolute values in each column: its Euclidean norm, which is fast."""
+    with np.errstate(over="ignore"):
+        bound = np.sqrt(np.einsum("ij,ij->j", columns, columns))
+    if not bound.max(initial=0.0) < 1e150:
+        return np.abs(columns).max(0)
+    return (1 + 1e-9) * bound + 1e-150  # squares of smaller numbers underflow
 
 
 def _measure(weight: np.ndarray, bias: np.ndarray, values: np.ndarray, ones: np.ndarray) -> tuple[np.ndarray, ...]:

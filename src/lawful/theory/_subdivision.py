@@ -12,7 +12,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lawful.theory._exact_layers import EPSILON, Stage, affine_values, exact_values, two_product, two_sum
+from lawful.theory._arrangement import divide_segments, group_rows, pack_positive, unpack_bits
+from lawful.theory._exact_layers import (
+    EPSILON,
+    Stage,
+    affine_values,
+    exact_values,
+    largest_entries,
+    two_product,
+    two_sum,
+)
 
 ACCURACY = 1e-6  # of the coordinates of vertices, relative to the box
 
@@ -91,45 +100,50 @@ class Subdivision:
         self.patterns = np.zeros((self.cells.count, 0), dtype=bool)
         self._forms: dict[tuple[int, int], np.ndarray] = {}
         self._stage = 0
-        # Affine map of each cell: its columns, and a bound of their errors.
-        self._maps = np.repeat(np.eye(self.dim, self.dim + 1)[:, :, None], self.cells.count, axis=2)
-        self._map_errors = np.zeros((self.dim + 1, self.cells.count))
+        # Affine map of each cell, in rows (cells, columns, units), and a bound of the errors of its columns.
+        self._maps = np.repeat(np.eye(self.dim + 1, self.dim)[None], self.cells.count, axis=0)
+        self._map_errors = np.zeros((self.cells.count, self.dim + 1))
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # of lines that are not certain
             for i in range(len(stages) - 1):
-                self._enter(i, points if i == 0 else self._activate(stages[i - 1]))
-                sign = self.vertices["sign"]
-                both = (sign.min(1) < 0) & (sign.max(1) > 0)
-                both[stages[i].same_kink[0]] = False
-                for unit in np.flatnonzero(both).tolist():
-                    self._split(unit)
-                self._store_patterns()
+                self._enter(i, points if i == 0 else self._activate_vertices(stages[i - 1]))
+                if not self._split_all():
+                    sign = self.vertices["sign"]
+                    both = (sign.min(1) < 0) & (sign.max(1) > 0)
+                    both[stages[i].same_kink[0]] = False
+                    for unit in np.flatnonzero(both).tolist():
+                        self._split(unit)
+                    self._store_patterns(self._read_patterns())
 
     def _apply(self, stage: Stage) -> None:
         """Applies the affine maps of a stage to the maps of all cells."""
-        columns = self._maps.reshape(len(self._maps), -1)
-        offsets = self.dim * self.cells.count  # the last block of columns
-        columns, error = affine_values(stage.maps, columns, self._map_errors.ravel(), first=offsets)
-        self._maps = columns.reshape(len(columns), self.dim + 1, -1)
-        self._map_errors = error.reshape(self.dim + 1, -1)
+        columns = self._maps.reshape(-1, self._maps.shape[-1]).T
+        offsets = slice(self.dim, None, self.dim + 1)  # the last column of each map
+        columns, error = affine_values(stage.maps, columns, self._map_errors.ravel(), ones=offsets)
+        self._maps = columns.T.reshape(-1, self.dim + 1, len(columns))
+        self._map_errors = error.reshape(-1, self.dim + 1)
 
     def _enter(self, index: int, values: np.ndarray) -> None:
         """Computes the values of a stage at all vertices."""
         self._stage = index
         stage, vertices = self.stages[index], self.vertices
         value, error = affine_values(stage.maps, values, vertices["place"][-1])
-        sign = np.sign(value).astype(np.int8)
-        uncertain = np.abs(value) < error
+        sign = (value > 0).view(np.int8) - (value < 0).view(np.int8)
+        uncertain = (value < error) & (value > -error)
         self._set_known_signs(sign, uncertain)
         vertices["place"][-1] = error
         self._touching = np.zeros(len(sign), dtype=bool)
         self._resolve(vertices["lines"], value, sign, uncertain)
         self._copy_known_signs(sign)
         self._touching |= (sign == 0).any(1)
-        vertices.set(value=value, sign=sign)
+        # The next stage needs the values of all units. In the last one, those of later units decide signs.
+        self._is_last = index == len(self.stages) - 2
+        vertices.arrays.pop("value", None)
+        vertices.set(sign=sign) if self._is_last else vertices.set(value=value, sign=sign)
         self._apply(stage)
-        largest = np.abs(self._maps).max(0)
-        self._gradient = largest[:-1].sum(0) + self._map_errors[:-1].sum(0)
-        self._map_error = self._size * self._map_errors[:-1].sum(0) + self._map_errors[-1]
+        largest = largest_entries(self._maps.reshape(-1, self._maps.shape[-1]).T).reshape(-1, self.dim + 1).T
+        map_errors = self._map_errors.T
+        self._gradient = largest[:-1].sum(0) + map_errors[:-1].sum(0)
+        self._map_error = self._size * map_errors[:-1].sum(0) + map_errors[-1]
         rounding = 8 * EPSILON * (1 + self._size) * largest.max(0)  # of a value in the box
         slack = 1 + 1e-9
         self._errors = np.stack([slack * self._gradient, slack * (self._map_error + rounding), self._map_error])
@@ -160,8 +174,154 @@ class Subdivision:
         signs = (exact > 0).astype(np.int8) - (exact < 0).astype(np.int8)
         part = value[:, columns]
         sign[:, columns] = signs
-        value[:, columns] = np.where(np.sign(part) == signs, part, 0.0)
+        value[:, columns] = np.where(np.sign(part) == signs[-len(part) :], part, 0.0)
         self._touching |= (signs == 0).any(1)
+
+    def _split_all(self) -> bool:
+        """Splits all cells by all units at once, and returns whether it did.
+
+        It does if rounding leaves no sign open, so that no three creases meet in a point.
+        """
+        signs, edges, first_unit = self.vertices["sign"], self.edges, self.first_unit[self._stage]
+        if self.dim == 1 or len(self.stages[self._stage].same_kink[0]) or not signs.all():
+            return False
+        index, line = edges["index"], edges["line"]
+        ends, (left, right) = index[:2], index[2:4]
+        found = self._find_zeros(signs, ends, np.maximum(left, right), line, index[4:])
+        if found is None:
+            return False
+        unit, edge, outer = found
+        vertex = signs.shape[1] + np.arange(len(unit))
+        positive = signs[unit, ends[0][edge]] > 0
+        signs, place = self._join(self.vertices["sign"], self.vertices["place"], outer)
+        divided = divide_segments(signs, place, ends, edge, vertex, unit)
+        if divided is None:
+            return False
+        pieces, edge_of_piece = divided
+        # A crease goes from one side of a cell to another one, and has the positive part of the cell to its left.
+        cell = np.concatenate([left[edge], right[edge]])
+        key, vertex = cell * len(signs) + np.tile(unit, 2), np.tile(vertex, 2)
+        starts = np.concatenate([positive, ~positive])
+        tails, heads = (np.flatnonzero(chosen & (cell > 0)) for chosen in (starts, ~starts))
+        tails, heads = tails[np.argsort(key[tails])], heads[np.argsort(key[heads])]
+        key, ends = key[tails], np.stack([vertex[tails], vertex[heads]])
+        root, own = np.divmod(key, len(signs))
+        described, crease_line = np.stack([first_unit + own, root]), self._crease(own, root)
+        found = self._find_zeros(signs, ends, root, crease_line, described, own)
+        if found is None:
+            return False
+        unit, crease, inner = found
+        vertex = signs.shape[1] + np.arange(len(unit))
+        signs, place = self._join(signs, place, inner)
+        other = np.searchsorted(key, root[crease] * len(signs) + unit)
+        units = np.concatenate([unit, own[crease]])
+        divided = divide_segments(signs, place, ends, np.concatenate([crease, other]), np.tile(vertex, 2), units)
+        if divided is None:
+            return False
+        inner_pieces, crease_of_piece = divided
+        ends = np.concatenate([pieces, inner_pieces], axis=1)
+        crease_index = np.concatenate([root, root, *described]).reshape(4, -1)
+        parts = [index[2:].take(edge_of_piece, axis=1), crease_index.take(crease_of_piece, axis=1)]
+        index = np.concatenate([ends, np.concatenate(parts, axis=1)])
+        line = np.concatenate([line.take(edge_of_piece, axis=1), crease_line.take(crease_of_piece, axis=1)], axis=1)
+        # A part of a cell is known by its active units: those that are positive at an end of a piece of its boundary.
+        words = pack_positive(signs)
+        words = words.take(ends[0], axis=0) | words.take(ends[1], axis=0)
+        words = np.concatenate([words, words])
+        own = own[crease_of_piece]
+        to_left = len(edge_of_piece) + np.arange(len(own))
+        words[to_left, own // 64] |= np.uint64(1) << (own % 64).astype(np.uint64)
+        sides = index[2:4].ravel()
+        words[sides == 0] = 0
+        grouped = group_rows(sides, words)
+        if grouped is None:
+            return False
+        rows, group = grouped
+        root, is_new = sides[rows], np.zeros(len(rows), dtype=bool)
+        is_new[1:] = root[1:] == root[:-1]  # the first part of a cell keeps its number
+        number = np.where(is_new, self.cells.count - 1 + np.cumsum(is_new), root)
+        index[2:4] = number[group].reshape(2, -1)
+        self._add_with_values(outer)
+        self._add_with_values(inner)
+        self.edges = _Table(index.shape[1], index=index, line=line)
+        new = number[is_new]
+        self.cells.append(len(new), index=np.stack([root[is_new], new, new]))
+        patterns = np.zeros((self.cells.count, len(signs)), dtype=bool)
+        patterns[number] = unpack_bits(words[rows], len(signs))
+        self._store_patterns(patterns)
+        return True
+
+    @staticmethod
+    def _join(signs: np.ndarray, place: np.ndarray, added: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        return np.concatenate([signs, added["sign"]], axis=1), np.concatenate([place, added["place"]], axis=1)
+
+    def _find_zeros(
+        self,
+        signs: np.ndarray,
+        ends: np.ndarray,
+        roots: np.ndarray,
+        line: np.ndarray,
+        described: np.ndarray,
+        own: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]] | None:
+        """Finds the zeros of units on segments in cells.
+
+        Args:
+            signs: Signs at all vertices. At the ends of a segment, only the unit whose crease it is may be zero.
+            ends: The two vertices of each segment.
+            roots: The cell of each segment.
+            line: The line of each segment.
+            described: The unit whose crease it is, and its cell.
+            own: The same unit in the stage, for creases of the stage. Each of their meeting points is found once.
+
+        Returns:
+            Unit and segment of each zero, and the new vertices. None if rounding leaves a sign open.
+        """
+        before, after = signs.take(ends[0], axis=1), signs.take(ends[1], axis=1)
+        changes = before * after < 0
+        unit, segment = np.divmod(np.flatnonzero(changes), len(roots))
+        if own is not None:
+            later = unit > own[segment]
+            unit, segment = unit[later], segment[later]
+        roots = roots[segment]
+        lines = np.concatenate([described.take(segment, axis=1), [self.first_unit[self._stage] + unit, roots]])
+        place = self._intersect(line.take(segment, axis=1), lines, self._maps[roots, :, unit].T, self._map_error[roots])
+        gradient, rounding, _ = self._errors.take(roots, axis=1)
+        place[-1] = gradient * place[-2] + rounding
+        sign = np.sign(before.take(segment, axis=1) + after.take(segment, axis=1))
+        opposite = changes.take(segment, axis=1)
+        opposite[unit, np.arange(len(unit))] = False
+        other, vertex = np.divmod(np.flatnonzero(opposite), len(unit))
+        maps = self._maps[roots[vertex], :, other]
+        value = maps[:, 0] * place[0][vertex] + maps[:, 1] * place[1][vertex] + maps[:, 2]
+        if not (np.abs(value) > place[-1][vertex]).all():
+            return None
+        sign[other, vertex] = np.sign(value)
+        return unit, segment, {"place": place, "lines": lines, "sign": sign, "root": roots}
+
+    def _add_with_values(self, added: dict[str, np.ndarray]) -> None:
+        """Adds vertices, with the values of all units where the next stage needs them."""
+        roots = added.pop("root")
+        if not self._is_last:
+            value, (x, y) = np.empty((len(roots), self._maps.shape[-1])), added["place"][:2, :, None]
+            for start in range(0, len(roots), 512):  # small enough for the cache
+                part = slice(start, start + 512)
+                maps = self._maps.take(roots[part], axis=0)
+                np.multiply(maps[:, 0], x[part], out=value[part])
+                value[part] += maps[:, 1] * y[part]
+                value[part] += maps[:, 2]
+            added["value"] = value.T
+        self.vertices.append(len(roots), **added)
+
+    def _crease(self, unit: int | np.ndarray, roots: np.ndarray) -> np.ndarray:
+        """Returns the lines on which units are zero in cells, with normal vectors of length 1, and their errors."""
+        line = np.empty((4, len(roots)))
+        line[:3] = self._maps[roots, :, unit].T
+        length = np.hypot(line[0], line[1])
+        line[3] = self._map_error[roots]
+        line /= length
+        line[3] += 8 * EPSILON * self._size
+        return line
 
     def _split(self, unit: int) -> None:
         """Splits the cells in which a unit has both signs."""
@@ -187,9 +347,10 @@ class Subdivision:
             edges.append(len(cut), index=parts, line=edges["line"].take(cut, axis=1))
             return
         edges.append(len(cut), index=parts, line=edges["line"].take(cut, axis=1))
-        total = first + second
+        total = np.empty(edges.count, dtype=np.int8)
+        np.add(first, second, out=total[: len(first)])
         total[cut] = before
-        total = np.concatenate([total, -before])
+        total[len(first) :] = -before
         if touching:
             exits, leaving = self._crossings(unit, total)
         else:
@@ -217,15 +378,9 @@ class Subdivision:
         child[exits] = exits
         kept[1] = new
         self.cells.append(len(new), index=kept)
-        line = np.empty((4, len(new)))
-        line[:3] = self._maps[unit].take(roots, axis=1)
-        length = np.hypot(line[0], line[1])
-        line[3] = self._map_error[roots]
-        line /= length
-        line[3] += 8 * EPSILON * self._size
         added = np.empty((6, len(new)), dtype=np.intp)
         added[0], added[1], added[2], added[3], added[4], added[5] = leaving, entering, exits, new, number, exits
-        edges.append(len(new), index=added, line=line)
+        edges.append(len(new), index=added, line=self._crease(unit, roots))
 
     def _crossings(self, unit: int, total: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Finds the cells that a unit cuts, and the vertices at which their positive part ends."""
@@ -254,16 +409,14 @@ class Subdivision:
         lines[-2], lines[-1] = number, cells
         if self.dim == 2:
             lines[0], lines[1] = edge_unit, edge_cell
-        # The values of earlier units are only needed for the next stage.
-        skip = unit if self._stage == len(self.stages) - 2 else 0
-        maps, errors = self._maps[skip:].take(roots, axis=2), self._errors.take(roots, axis=1)
-        place = self._intersect(cut, lines, maps[unit - skip], errors[2])
-        value = np.zeros((len(self._maps), len(cut)))
-        part = value[skip:]
-        np.multiply(maps[:, 0], place[0], out=part)
-        part += maps[:, -1]
+        skip = unit if self._is_last else 0
+        maps, errors = self._maps.take(roots, axis=0).T[skip:], self._errors.take(roots, axis=1)
+        line = self.edges["line"].take(cut, axis=1)
+        place = self._intersect(line, lines, maps[unit - skip], errors[2])
+        value = maps[:, 0] * place[0]
+        value += maps[:, -1]
         if self.dim == 2:
-            part += maps[:, 1] * place[1]
+            value += maps[:, 1] * place[1]
         spread = place[-2]
         error = errors[0] * spread
         error += errors[1]
@@ -273,21 +426,23 @@ class Subdivision:
         signs = self.vertices["sign"]
         before, after = signs.take(a, axis=1), signs.take(b, axis=1)
         sign = np.sign(before + after)
-        value[unit] = 0.0
+        value[unit - skip] = 0.0
         first = unit + 1  # on a split edge, earlier units do not change their sign
+        rest = value[first - skip :]
         opposite = np.zeros(sign.shape, dtype=bool)
         later = np.less(before[first:] * after[first:], 0, out=opposite[first:])
-        np.copyto(sign[first:], np.sign(value[first:]), where=later, casting="unsafe")
+        np.copyto(sign[first:], np.sign(rest), where=later, casting="unsafe")
         if len(known := self.stages[self._stage].same_kink[0]):
             opposite[known] = False
-        later &= np.abs(value[first:]) < error
+        later &= np.abs(rest) < error
         self._resolve(lines, value, sign, opposite)
         self._copy_known_signs(sign)
-        self.vertices.append(len(cut), place=place, lines=lines, value=value, sign=sign)
+        values = {} if self._is_last else {"value": value}
+        self.vertices.append(len(cut), place=place, lines=lines, sign=sign, **values)
 
-    def _intersect(self, cut: np.ndarray, lines: np.ndarray, maps: np.ndarray, map_error: np.ndarray) -> np.ndarray:
-        """Returns the zeros of affine maps on edges, and a bound of their distance from the exact ones."""
-        place = np.empty((self.dim + 2, len(cut)))
+    def _intersect(self, line: np.ndarray, lines: np.ndarray, maps: np.ndarray, map_error: np.ndarray) -> np.ndarray:
+        """Returns the zeros of affine maps on lines, and a bound of their distance from the exact ones."""
+        place = np.empty((self.dim + 2, lines.shape[1]))
         point, spread = place[:-2], place[-2]
         if self.dim == 1:
             slope, offset = maps
@@ -298,11 +453,11 @@ class Subdivision:
         else:
             length = np.hypot(maps[0], maps[1])
             c, d, f = maps / length
-            p, q, r, error = self.edges["line"].take(cut, axis=1)
+            p, q, r, error = line
             sine = p * d - q * c
             point[0], point[1] = q * f - r * d, r * c - p * f
             point /= sine
-            error += map_error / length + 40 * EPSILON * self._size
+            error = error + map_error / length + 40 * EPSILON * self._size
             spread[:] = error / np.maximum(np.abs(sine) - 8 * EPSILON, 0.0) * (1 + 1e-9)
         lost = (~(spread <= ACCURACY * self._size)).nonzero()[0]
         if len(lost):  # nearly parallel lines
@@ -312,8 +467,13 @@ class Subdivision:
             spread[lost] = 2 * EPSILON * self._size
         return place
 
-    def _store_patterns(self) -> None:
+    def _store_patterns(self, patterns: np.ndarray) -> None:
         """Stores which units of the stage are active in each cell."""
+        self._active = patterns.T
+        self.patterns = np.concatenate([self.patterns.take(self.cells["index"][0], axis=0), patterns], axis=1)
+
+    def _read_patterns(self) -> np.ndarray:
+        """Returns which units of the stage are active in each cell, from the signs at its corners."""
         signs = self.vertices["sign"]
         tail, head, left, right, _, _ = self.edges["index"]
         if self.dim == 1:
@@ -325,7 +485,8 @@ class Subdivision:
             degree = np.bincount(cells, minlength=self.cells.count)
             start = np.cumsum(degree) - degree
             active = signs.take(corners[start], axis=1)
-            unit, cell = np.nonzero(active == 0)  # the first corner is on a crease: try the next ones
+            # The first corner is on a crease: try the next ones.
+            unit, cell = np.divmod(np.flatnonzero(active == 0), active.shape[1])
             step = 1
             while len(unit):
                 more = step < degree[cell]
@@ -334,25 +495,29 @@ class Subdivision:
                 active[unit, cell] = found
                 unit, cell = unit[found == 0], cell[found == 0]
                 step += 1
-        self._active = active > 0
-        self.patterns = np.concatenate([self.patterns.take(self.cells["index"][0], axis=0), self._active.T], axis=1)
+        return (active > 0).T
 
-    def _activate(self, stage: Stage) -> np.ndarray:
-        """Applies the activation of a stage to the maps of the cells. Returns the values at the vertices after it."""
+    def _activate_vertices(self, stage: Stage) -> np.ndarray:
+        """Applies the activation of a stage to the cells. Returns the values at the vertices after it."""
+        self._activate(stage)
         signs, value, error = self.vertices["sign"], self.vertices["value"], self.vertices["place"][-1]
-        root = self.cells["index"][0]
-        slope = stage.slope or 0.0
-        self._maps = self._maps.take(root, axis=2)
-        self._maps *= np.where(self._active, 1.0, slope)[:, None]
-        self._map_errors = self._map_errors[:, root]
-        if slope:
+        if slope := stage.slope:
+            error[:] = max(1.0, abs(slope)) * (1 + 1e-9) * (error + EPSILON * np.abs(value).max(0))
+            return value * np.where(signs > 0, 1.0, slope)
+        error[(signs <= 0).all(0)] = 0.0
+        return value * (signs > 0)
+
+    def _activate(self, stage: Stage) -> None:
+        """Applies the activation of a stage to the maps of the cells."""
+        root, active = self.cells["index"][0], self._active.T[:, None]
+        self._maps, self._map_errors = self._maps.take(root, axis=0), self._map_errors.take(root, axis=0)
+        if slope := stage.slope:
+            self._maps *= np.where(active, 1.0, slope)
             growth = max(1.0, abs(slope)) * (1 + 1e-9)
-            self._map_errors = growth * (self._map_errors + EPSILON * np.abs(self._maps).max(0))
-            error[:] = growth * (error + EPSILON * np.abs(value).max(0))
+            self._map_errors = growth * (self._map_errors + EPSILON * np.abs(self._maps).max(-1))
         else:
-            error[(signs <= 0).all(0)] = 0.0
-            self._map_errors[:, ~self._active.any(0)] = 0.0
-        return np.where(signs > 0, value, slope * value if slope else 0.0)
+            self._maps *= active
+            self._map_errors[~self._active.any(0)] = 0.0
 
     def forms(self, stage: int, cell: int) -> np.ndarray:
         """Returns the affine maps of a stage on a cell, times a positive integer: one row per unit."""
@@ -374,7 +539,7 @@ class Subdivision:
         if len(self.stages) > 1:
             self._activate(self.stages[-2])
         self._apply(self.stages[-1])
-        return self._maps, self._map_errors
+        return self._maps.T, self._map_errors.T
 
     @property
     def output_scale(self) -> int:
