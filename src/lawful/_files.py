@@ -53,7 +53,7 @@ def pin_folder(folder: Path, *, root: Path | None = None) -> Iterator[Path]:
 
     Args:
         folder: The folder.
-        root: Folder below which no link is followed. By default, links are followed.
+        root: Folder below which symbolic links are not followed. By default, all are followed.
 
     Raises:
         ValueError: If there is a link between `root` and the folder.
@@ -120,7 +120,7 @@ def list_folder(folder: Path, *, root: Path | None = None) -> dict[str, str]:
 
     Args:
         folder: The folder. One that does not exist has no names.
-        root: Folder below which no link is followed.
+        root: Folder below which symbolic links are not followed.
     """
     found: dict[str, str] = {}
     try:
@@ -162,7 +162,7 @@ def open_file(path: Path | str, *, root: Path | None = None) -> BufferedReader:
 
     Args:
         path: The file.
-        root: Folder below which no link is followed.
+        root: Folder below which symbolic links are not followed.
 
     Raises:
         ValueError: If the path is a folder, a FIFO, a socket or a device.
@@ -231,7 +231,7 @@ def write_file(path: Path | str, data: bytes | str, *, root: Path | None = None)
     Args:
         path: The file.
         data: Content. Text is encoded as UTF-8.
-        root: Folder below which no link is followed.
+        root: Folder below which symbolic links are not followed.
     """
     data = data.encode("utf-8", "backslashreplace") if isinstance(data, str) else data
     path = Path(path)

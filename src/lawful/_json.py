@@ -194,7 +194,7 @@ def load(path: Path, *, largest: int = MAX_FILE_BYTES, root: Path | None = None)
     Args:
         path: The file.
         largest: Maximum size in bytes.
-        root: Folder below which no link is followed.
+        root: Folder below which symbolic links are not followed.
 
     Raises:
         ValueError: If the file is invalid; the message contains its name.

@@ -11,14 +11,14 @@ from lawful.models.generation import SamplingConfig, generate
 from lawful.recipes import Forecast, ForecastModel, ForecastRecipe, load, predictions, recipe_of
 from lawful.recipes.forecast import (
     _DIGITS,
-    _digits_to_tokens,
     _DigitScale,
     _fit_trend_and_season,
+    _integers_to_tokens,
     _seasonal_series,
     _SeriesBatches,
     _SeriesWindow,
     _synthetic_series,
-    _tokens_to_digits,
+    _tokens_to_integers,
 )
 from lawful.training import TrainingFailed, train
 
@@ -173,9 +173,9 @@ def test_digit_tokens_round_trip_up_to_rounding():
     x = torch.from_numpy(_seasonal_series())[None, :50]
     for digits in (1, 2, 3):
         scale = _DigitScale.of(x, digits=digits)
-        tokens = _digits_to_tokens(scale.quantize(x), digits=digits)
+        tokens = _integers_to_tokens(scale.quantize(x), digits=digits)
         assert tokens.shape == (1, 50 * (digits + 1))
-        back = scale.dequantize(_tokens_to_digits(tokens, digits=digits))
+        back = scale.dequantize(_tokens_to_integers(tokens, digits=digits))
         assert float((back - x).abs().max()) <= float(scale.high - scale.low) / (10**digits - 1) / 2 + 1e-9
 
 
@@ -188,7 +188,7 @@ def test_digit_scale_depends_only_on_the_history():
 
 
 def test_invalid_digit_tokens_become_minus_one():
-    assert _tokens_to_digits(torch.tensor([[1, 2, 10, 10, 1, 10, 1, 1, 1]]), digits=2).tolist() == [[12, -1, -1]]
+    assert _tokens_to_integers(torch.tensor([[1, 2, 10, 10, 1, 10, 1, 1, 1]]), digits=2).tolist() == [[12, -1, -1]]
 
 
 def test_window_encodes_residuals_of_trend_and_season():
@@ -200,7 +200,7 @@ def test_window_encodes_residuals_of_trend_and_season():
     assert _DIGITS.decode(tokens[0].tolist())[71] == ";"
     assert torch.equal(tokens[:, :72], read)
     assert torch.equal(window.encode(torch.cat([x[:, :36], x[:, 36:] + 5], 1))[:, :72], read)
-    back = expected + scale.dequantize(_tokens_to_digits(tokens[:, 72:], digits=2))
+    back = expected + scale.dequantize(_tokens_to_integers(tokens[:, 72:], digits=2))
     inside = (x[:, 36:] - expected > scale.low) & (x[:, 36:] - expected < scale.high)
     assert float((back - x[:, 36:]).abs()[inside].max()) <= float(scale.high - scale.low) / 99 / 2 + 1e-9
 
@@ -242,7 +242,7 @@ def test_batches_mix_synthetic_windows_and_the_series():
     source = _SeriesBatches(torch.arange(80.0).double(), window, batch_size=64, seed=0, synthetic_steps=1)
     drawn, given = source.batch(0)[0], source.batch(1)[0]
     assert drawn.shape == given.shape
-    levels = _tokens_to_digits(given[:, :12], digits=2)
+    levels = _tokens_to_integers(given[:, :12], digits=2)
     assert int((levels[:32] - levels[:1]).abs().max()) <= 1  # a straight line, whichever window is taken
     assert len(levels[32:].unique(dim=0)) > 16
 

@@ -21,20 +21,22 @@ def approximate(
     dtype: Literal["float32", "float64"] = "float32",
     max_units: int = 10_000,
 ) -> int:
-    """Build a network that approximates an expression on a box, with a certified bound of the largest error.
+    """Build a network that approximates an expression on a box, with a certified bound on its error.
 
     The folder has the network as safetensors and ONNX, the certificate as JSON, and a picture of the error.
 
     Args:
         expression: Function of x, y, z or x1, x2, ..., such as "exp(-x^2) * sin(3*y)".
         box: Lowest and highest value of each variable.
-        error: Largest error, rounding included.
+        error: Maximum error on the box, including rounding.
         output: Folder to write.
         activation: relu, or for one variable tanh, sigmoid, softplus, silu or gelu.
-        method: For several variables: products as squares, or one hidden layer for a sum of exponentials.
-        levels: Number of layers that refine each square. Defaults to the number with the fewest units.
+        method: For several variables. squares builds products from squares, in several layers; exponentials has one
+            hidden layer, built from a sum of exponentials.
+        levels: Number of layers that refine the approximation of each square. By default, the number that needs the
+            fewest units.
         dtype: Dtype of the network.
-        max_units: Largest number of hidden units.
+        max_units: Maximum number of hidden units.
     """
     import torch
 

@@ -51,9 +51,9 @@ def generate(
     Args:
         run: Folder of the run.
         prompt: Text to start from.
-        max_new_tokens: Maximum number of new tokens. Defaults to 256, and for translations to the limit of the run.
+        max_new_tokens: Maximum number of new tokens. Defaults to 256, or for translations to the limit set in training.
         decoding: How tokens are sampled.
-        num_beams: Number of beams; 1 disables beam search. A temperature, top-k, top-p or min-p samples the beams.
+        num_beams: Number of beams; 1 disables beam search. With temperature, top-k, top-p or min-p, beams are sampled.
         stop: Stop strings; they are not printed.
         seed: Random seed.
     """
@@ -125,15 +125,15 @@ def sample(
     try:
         opened = Run(run)
         loaded = load_generative_model(opened)
-        table = output is None and len(loaded.spec.shape) == 1
+        to_stdout = output is None and len(loaded.spec.shape) == 1
         name = f"samples, seed {seed}" + ("" if label is None else f", {Path(label).name}")
         path, root = (Path(output), None) if output else (opened.samples / f"{name}.png", opened.root)
-        if not table:
+        if not to_stdout:
             check_samples_path(path, loaded.spec)
             create_folder(path.parent, root=root)
         with _evaluation_console():
             x = draw_samples(loaded, n, seed=seed, label=label, guidance_scale=guidance_scale, steps=steps, noise=noise)
-        if table:
+        if to_stdout:
             write_output(samples_csv(x, loaded.spec, escape=escape))
             return 0
         save_samples(x, path, loaded.spec, escape=escape, root=root)
@@ -191,7 +191,7 @@ def inpaint(
     """Fill in the missing part of an image: with a trained diffusion model, or with patches of the image.
 
     Args:
-        inputs: Image to fill in, and optionally the folder of a diffusion run before it.
+        inputs: Image to fill in. Put the folder of a diffusion run before it to use its model.
         mask: Image of the same size, white where the image is missing.
         output: PNG file to write.
         seed: Random seed.

@@ -416,7 +416,7 @@ def predict(
 
     Args:
         run: Folder of the run.
-        data: New data in the format of the training data. A forecast run continues it instead of its own series.
+        data: New data in the format of the training data. A forecast run continues this series instead of its own.
         nodes: Table of the nodes, if the data are the edges of a graph.
         output: CSV file to write, or an NPZ file for a run of nbody; `-` for standard output.
         horizon: Number of values to forecast. Defaults to the horizon of the run.

@@ -92,7 +92,7 @@ class ArrowValues(ColumnValues):
         return _parse_array(self._array)
 
     @cached_property
-    def _coded(self) -> tuple[ColumnValues, np.ndarray]:
+    def _factorized(self) -> tuple[ColumnValues, np.ndarray]:
         coded = _one_chunk(self._array.dictionary_encode())
         return ColumnValues.from_text(coded.dictionary.to_pylist()), coded.indices.to_numpy()
 

@@ -55,12 +55,12 @@ def random_shift(max_shift: int, *, axes: int = 1) -> Augment:
         for axis in range(-axes, 0):
             size = x.shape[axis]
             steps = torch.randint(-max_shift, max_shift + 1, (len(x),)).to(x.device)
-            places = torch.arange(size, device=x.device) - steps[:, None]
-            inside = (places >= 0) & (places < size)
-            along = [len(x)] + [1] * (x.dim() - 1)
-            along[axis] = size
-            shifted = x.gather(axis, places.clamp(0, size - 1).reshape(along).expand_as(x))
-            x = torch.where(inside.reshape(along), shifted, torch.zeros((), dtype=x.dtype, device=x.device))
+            index = torch.arange(size, device=x.device) - steps[:, None]
+            valid = (index >= 0) & (index < size)
+            broadcast = [len(x)] + [1] * (x.dim() - 1)
+            broadcast[axis] = size
+            shifted = x.gather(axis, index.clamp(0, size - 1).reshape(broadcast).expand_as(x))
+            x = torch.where(valid.reshape(broadcast), shifted, torch.zeros((), dtype=x.dtype, device=x.device))
         return x
 
     return _on_inputs(shift)
@@ -121,15 +121,15 @@ def cutout(size: int, *, axes: int = 2) -> Augment:
 
     def cut(x: Tensor) -> Tensor:
         _check_axes(x, axes)
-        inside = torch.ones((), dtype=torch.bool, device=x.device)
+        mask = torch.ones((), dtype=torch.bool, device=x.device)
         for axis in range(-axes, 0):
             start = torch.randint(x.shape[axis], (len(x), 1)).to(x.device) - size // 2
-            places = torch.arange(x.shape[axis], device=x.device)
-            here = (places >= start) & (places < start + size)
-            along = [len(x)] + [1] * (x.dim() - 1)
-            along[axis] = x.shape[axis]
-            inside = inside & here.reshape(along)
-        return x.masked_fill(inside, 0)
+            index = torch.arange(x.shape[axis], device=x.device)
+            interval = (index >= start) & (index < start + size)
+            broadcast = [len(x)] + [1] * (x.dim() - 1)
+            broadcast[axis] = x.shape[axis]
+            mask = mask & interval.reshape(broadcast)
+        return x.masked_fill(mask, 0)
 
     return _on_inputs(cut)
 

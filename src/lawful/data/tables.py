@@ -76,12 +76,12 @@ class ColumnValues:
     @property
     def distinct(self) -> ColumnValues:
         """The different values, in the order of their first row."""
-        return self._coded[0]
+        return self._factorized[0]
 
     @property
     def codes(self) -> np.ndarray:
         """Index of each row in `distinct`."""
-        return self._coded[1]
+        return self._factorized[1]
 
     @property
     def counts(self) -> np.ndarray:
@@ -89,7 +89,7 @@ class ColumnValues:
         return np.bincount(self.codes, minlength=len(self.distinct))
 
     @cached_property
-    def _coded(self) -> tuple[ColumnValues, np.ndarray]:
+    def _factorized(self) -> tuple[ColumnValues, np.ndarray]:
         if self.text is None and self.numbers is not None:
             values, first, codes = np.unique(self.numbers, return_index=True, return_inverse=True)
             order = first.argsort()
@@ -146,7 +146,7 @@ class Table:
     name: str
     """File name shown in messages."""
     lines: Sequence[int] | None = None
-    """Last line number of each row. Without it, rows are counted from 1."""
+    """Line number of each row (its last line). Without it, messages count the rows from 1."""
     notes: tuple[str, ...] = ()
     """Notes for the user, such as dropped columns."""
     has_header: bool = True
@@ -193,8 +193,8 @@ def read_delimited(path: str | Path, *, header: bool | None = None) -> Table:
 
     The delimiter (comma, semicolon, tab or bar) is detected from the first line; `.tsv` files use tabs. Quotes, a
     byte-order mark and any line ending are handled, and empty lines are skipped. Unnamed columns that are empty, and an
-    unnamed first column that only counts the rows, are dropped. With another delimiter than the comma, a column of
-    numbers such as 1,5 and 1.234,56 has decimal commas.
+    unnamed first column that only counts the rows, are dropped. If the delimiter is not a comma, numbers such as 1,5
+    and 1.234,56 are read with a decimal comma.
 
     Args:
         path: UTF-8 file.
@@ -266,13 +266,15 @@ def _read_large(path: Path, lines: TextIO, *, header: bool | None, delimiter: st
     arrays = [c if is_tab else pc.utf8_ltrim(c, characters=" ") for c in table.columns]
     has_header = _has_header(rows) if header is None else header
     columns = [ArrowValues(array.slice(has_header)) for array in arrays]
-    found_none = header is None and not has_header
-    ends = range(1 + has_header, count + 1)
-    return _name_columns(rows[0], columns, ends, path.name, delimiter, has_header=has_header, found_none=found_none)
+    header_missing = header is None and not has_header
+    line_numbers = range(1 + has_header, count + 1)
+    return _name_columns(
+        rows[0], columns, line_numbers, path.name, delimiter, has_header=has_header, header_missing=header_missing
+    )
 
 
 def _count_plain_lines(path: Path, delimiter: str) -> int | None:
-    """Returns the number of lines. None if a quote is inside of a field, or there is a NUL."""
+    """Counts the lines. Returns None if a field has a quote inside, or if there is a NUL byte."""
     mark = re.escape(delimiter.encode())
     inside = re.compile(rb'(?<![\n%s])"(?![\r\n%s])' % (mark, mark))
     count, end = 0, b"\n"
@@ -295,41 +297,45 @@ def _parse_delimited(
         >>> list(_parse_delimited(["a;b", "1;2"], name="text").columns)
         ['a', 'b']
     """
-    rows, ends, delimiter = _read_rows(lines, name, delimiter)
+    rows, line_numbers, delimiter = _read_rows(lines, name, delimiter)
     if not rows:
         raise ValueError(f"{name} is empty")
-    found_none = header is None and not _has_header(rows)
-    header = not found_none if header is None else header
+    header_missing = header is None and not _has_header(rows)
+    header = not header_missing if header is None else header
     columns = [ColumnValues.from_text(text) for text in zip(*rows[header:], strict=True)]
-    return _name_columns(rows[0], columns, ends[header:], name, delimiter, has_header=header, found_none=found_none)
+    return _name_columns(
+        rows[0], columns, line_numbers[header:], name, delimiter, has_header=header, header_missing=header_missing
+    )
 
 
 def _name_columns(
     first: Sequence[str],
     values: Sequence[ColumnValues],
-    ends: Sequence[int],
+    line_numbers: Sequence[int],
     name: str,
     delimiter: str,
     *,
     has_header: bool,
-    found_none: bool,
+    header_missing: bool,
 ) -> Table:
-    """Names the columns of a delimited text, drops the idle ones and converts decimal commas."""
+    """Names the columns of a delimited text, drops unnamed columns without information and parses decimal commas."""
     names = _column_names(first, place=name) if has_header else [f"x{i}" for i, _ in enumerate(first, 1)]
     unnamed = [key for key, given in zip(names, first, strict=True) if has_header and not given.strip()]
-    if not ends:
+    if not line_numbers:
         raise ValueError(f"{name} has a header but no rows: {', '.join(map(repr, names[:5]))}")
     columns = dict(zip(names, values, strict=True))
     changed = _parse_decimal_commas(columns) if delimiter != "," else {}
     columns |= changed
-    idle = [key for key in unnamed if columns[key].missing.all() or (key == names[0] and _is_row_number(columns[key]))]
-    used = {key: values for key, values in columns.items() if key not in idle}
-    if not used:
+    dropped = [
+        key for key in unnamed if columns[key].missing.all() or (key == names[0] and _is_row_number(columns[key]))
+    ]
+    kept = {key: values for key, values in columns.items() if key not in dropped}
+    if not kept:
         raise ValueError(f"{name} has no named column with values")
-    notes = [f"{name} has no header: its columns are named {_name_range(names)}"] if found_none else []
-    notes += [f"dropped unnamed {key}: it is empty or counts the rows" for key in idle]
+    notes = [f"{name} has no header: its columns are named {_name_range(names)}"] if header_missing else []
+    notes += [f"dropped unnamed {key}: it is empty or counts the rows" for key in dropped]
     notes += [f"{name} has decimal commas: 1,5 is 1.5 in column {_shorten([*changed])}"] if changed else []
-    return Table(used, name, ends, tuple(notes), has_header=has_header)
+    return Table(kept, name, line_numbers, tuple(notes), has_header=has_header)
 
 
 _COMMA_NUMBER = re.compile(r"[+-]?(\d+|[1-9]\d{0,2}(\.\d{3})+)(,\d+)?")
@@ -337,18 +343,18 @@ _COMMA_NUMBER = re.compile(r"[+-]?(\d+|[1-9]\d{0,2}(\.\d{3})+)(,\d+)?")
 
 
 def _parse_decimal_commas(columns: Mapping[str, ColumnValues]) -> dict[str, ColumnValues]:
-    """Returns the columns whose numbers have a decimal comma, and then also those with dots between thousands."""
-    marked = {}
+    """Returns the columns with decimal commas, parsed. A column with dots only is among them if another has a comma."""
+    candidates = {}
     for key, values in columns.items():
         words = [word for word in values.distinct.words if word is not None]
         if any("," in word or "." in word for word in words) and all(map(_COMMA_NUMBER.fullmatch, words)):
-            marked[key] = words
-    has_comma = any("," in word for words in marked.values() for word in words)
-    return {key: _with_points(columns[key]) for key in marked} if has_comma else {}
+            candidates[key] = words
+    has_comma = any("," in word for words in candidates.values() for word in words)
+    return {key: _replace_decimal_commas(columns[key]) for key in candidates} if has_comma else {}
 
 
-def _with_points(values: ColumnValues) -> ColumnValues:
-    """Writes numbers with a decimal point."""
+def _replace_decimal_commas(values: ColumnValues) -> ColumnValues:
+    """Replaces decimal commas by points, and removes the dots between thousands."""
     return ColumnValues.from_text([(word or "").replace(".", "").replace(",", ".") for word in values.words])
 
 
@@ -371,7 +377,7 @@ def _read_rows(lines: Iterable[str], name: str, delimiter: str | None) -> tuple[
     delimiter = delimiter or _delimiter("".join(head))
     reader = csv.reader(chain(head, lines), delimiter=delimiter, skipinitialspace=delimiter != "\t", strict=True)
     rows: list[list[str]] = []
-    ends: list[int] = []
+    line_numbers: list[int] = []
     width = 0
     try:
         for row in reader:
@@ -380,13 +386,13 @@ def _read_rows(lines: Iterable[str], name: str, delimiter: str | None) -> tuple[
             if len(row) != width:
                 if width:
                     at = f"line {reader.line_num} of {name}"
-                    raise ValueError(f"{at} has {len(row)} fields, expected {width} as in line {ends[0]}")
+                    raise ValueError(f"{at} has {len(row)} fields, expected {width} as in line {line_numbers[0]}")
                 width = len(row)
             rows.append(row)
-            ends.append(reader.line_num)
+            line_numbers.append(reader.line_num)
     except csv.Error as error:
         raise ValueError(f"line {reader.line_num} of {name} cannot be read: {error}") from None
-    return rows, ends, delimiter
+    return rows, line_numbers, delimiter
 
 
 def _delimiter(line: str) -> str:
@@ -418,7 +424,7 @@ _MEMORY_FACTOR = 10
 _MAX_EXPANSION = 100
 """Maximum size of an unpacked archive, relative to its size."""
 _MIN_LIMIT = 2**28
-"""Size in bytes to which every archive may unpack."""
+"""Size in bytes that an archive of any size may unpack to."""
 _MAX_HEADER = 2**16
 """Maximum size of the header of an array, in bytes."""
 _NUMERIC_TYPES, _TEXT_TYPES = ("integer", "floating", "decimal", "null"), ("string", "large_string", "boolean")
@@ -475,7 +481,7 @@ def read_parquet(path: str | Path) -> Table:
 
 
 def _parquet_kind(kind: Any) -> str | None:
-    """Returns what the values of a type are: numbers, text or dates."""
+    """Returns "numbers", "text" or "dates" for a type, or None if it is not supported."""
     import pyarrow as pa
 
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
@@ -659,13 +665,13 @@ def _as_list(values: Any) -> list[Any]:
 
 def _from_objects(values: Sequence[Any]) -> ColumnValues:
     """Converts numbers, text, booleans and dates. None, NaN and NaT are missing."""
-    values = [_plain(value) for value in values]
+    values = [_to_python(value) for value in values]
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values if value is not None):
         return ColumnValues(None, np.array([math.nan if v is None else v for v in values], dtype=np.float64))
     return ColumnValues.from_text(["" if value is None else str(value) for value in values])
 
 
-def _plain(value: Any) -> float | str | bool | None:
+def _to_python(value: Any) -> float | str | bool | None:
     """Converts a scalar to a Python number, a bool or text, and a missing value to None."""
     if isinstance(value, np.generic) and not isinstance(value, np.datetime64):
         value = value.item()

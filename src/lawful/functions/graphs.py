@@ -270,16 +270,16 @@ def laplacian_features(
 def color_refinement(
     edge_index: Int[Tensor, "2 e"], num_nodes: int, *, colors: Int[Tensor, " n"] | None = None, steps: int | None = None
 ) -> Int[Tensor, " n"]:
-    """Colors nodes by the Weisfeiler-Leman test: nodes of one color have neighbors of the same colors.
+    """Colors nodes by the Weisfeiler-Leman test: nodes of equal color have neighbors of equal colors.
 
-    Message passing without node numbers gives nodes of one color the same features, and graphs with the same colors the
-    same output. To compare two graphs, refine their union.
+    A message-passing network with the initial colors as features cannot distinguish nodes of equal color, or graphs
+    with equal color counts. To compare two graphs, pass them as one graph without edges between them.
 
     Args:
         edge_index: Source and target of each edge.
         num_nodes: Number of nodes.
         colors: Initial colors. Defaults to one color.
-        steps: Number of refinements. By default until nothing changes.
+        steps: Number of refinements. By default, until the colors do not change.
 
     Examples:
         >>> path = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -362,7 +362,8 @@ def return_probabilities(edge_index: Int[Tensor, "2 e"], num_nodes: int, steps: 
 
     $$p_{ik} = \bigl[ (D^{-1} A)^k \bigr]_{ii}$$
 
-    The walks see rings, which `color_refinement` and message passing alone do not: column 3 counts triangles.
+    These features distinguish rings, which `color_refinement` and message passing alone do not: the third column is
+    positive only for nodes of triangles.
 
     Reference:
         Dwivedi et al., *Graph Neural Networks with Learnable Structural and Positional Representations*, 2022.

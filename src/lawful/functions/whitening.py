@@ -59,9 +59,9 @@ class _InverseRoot(torch.autograd.Function):
     @staticmethod
     def forward(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         values, vectors = torch.linalg.eigh(a)
-        none = values <= a.shape[-1] * torch.finfo(a.dtype).eps * values[..., -1:]
-        inverse = values.masked_fill(none, torch.inf).rsqrt()
-        return (vectors * inverse[..., None, :]) @ vectors.mT, values.masked_fill(none, 0.0).sqrt(), vectors
+        zero = values <= a.shape[-1] * torch.finfo(a.dtype).eps * values[..., -1:]
+        inverse = values.masked_fill(zero, torch.inf).rsqrt()
+        return (vectors * inverse[..., None, :]) @ vectors.mT, values.masked_fill(zero, 0.0).sqrt(), vectors
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
@@ -71,8 +71,8 @@ class _InverseRoot(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> Tensor:
         g, (a, r, roots, vectors) = cotangents[0], ctx.saved_tensors
-        flat = vectors * (roots == 0)[..., None, :]
-        mixed = r @ r @ r @ g @ flat @ flat.mT + flat @ flat.mT @ g @ r @ r @ r
+        null = vectors * (roots == 0)[..., None, :]
+        mixed = r @ r @ r @ g @ null @ null.mT + null @ null.mT @ g @ r @ r @ r
         return mixed - _Lyapunov.apply(a @ r, r @ g @ r, roots, vectors)
 
 
@@ -81,9 +81,10 @@ def inverse_root(a: Float[Tensor, "*batch d d"]) -> Float[Tensor, "*batch d d"]:
 
     $$A^{-1/2} = V \Lambda^{-1/2} V^\mathsf{T}, \qquad A = V \Lambda V^\mathsf{T}$$
 
-    Eigenvalues up to $d$ times the machine epsilon times the largest count as 0, and so do their inverses. First and
-    second derivatives are correct at repeated eigenvalues, unlike with `torch.linalg.eigh`. For a singular matrix
-    the first derivative is correct along matrices of the same rank.
+    It is a pseudo-inverse: eigenvalues of at most $d$ times the machine epsilon, relative to the largest eigenvalue,
+    are treated as 0 and have the inverse 0. First and second derivatives are correct at repeated eigenvalues, unlike
+    those of `torch.linalg.eigh`. For a singular matrix, the first derivative is correct for perturbations that preserve
+    its rank.
 
     Args:
         a: Matrix $A$.
@@ -111,9 +112,9 @@ def _numpy_compatible(*tensors: Tensor) -> bool:
 
 
 def _apply_rowwise(function: Callable[..., Any], x: Tensor, mean: Tensor, factor: Tensor) -> Tensor:
-    """Returns `function(x, mean, factor)`, of the shape of `x`, in chunks by NumPy where possible.
+    """Returns `function(x, mean, factor)`, of the shape of `x`, computed in chunks, with NumPy where possible.
 
-    NumPy allocates large arrays in huge pages and PyTorch does not, which saves half of the time.
+    NumPy takes about half of PyTorch's time, because it allocates large arrays in huge pages.
     """
     if x.dim() == mean.dim() or not _numpy_compatible(x, mean, factor):
         return function(x, mean, factor)
@@ -132,8 +133,8 @@ def _center(x: Tensor, axes: Sequence[int]) -> Tensor:
     first = x.detach()
     for axis in axes:
         first = first.narrow(axis, 0, 1)
-    off = x - first
-    return off - off.mean(tuple(axes), keepdim=True)
+    shifted = x - first
+    return shifted - shifted.mean(tuple(axes), keepdim=True)
 
 
 def sum_of_squares(x: Float[Tensor, "n ..."]) -> Float[Tensor, ...]:
@@ -206,8 +207,8 @@ class RunningMoments:
         chunks = _chunks(x)
         buffer = torch.empty_like(chunks[0])
         for chunk in chunks:
-            off = torch.sub(chunk, guess, out=buffer[: len(chunk)])
-            sums, scatter = sums + off.sum(0), scatter + scatter_fn(off)
+            shifted = torch.sub(chunk, guess, out=buffer[: len(chunk)])
+            sums, scatter = sums + shifted.sum(0), scatter + scatter_fn(shifted)
         shift = sums / len(x)
         moments = cls(len(x), guess + shift, scatter - scatter_fn(shift[None]) * len(x), scatter_fn)
         if not (moments.mean.isfinite().all() and moments.scatter.isfinite().all()):
@@ -246,9 +247,9 @@ def pca_whitening(covariance: Float[Tensor, "*batch d d"]) -> Float[Tensor, "*ba
 
     $$W = V \Lambda^{-1/2}, \qquad \Sigma = V \Lambda V^\mathsf{T}$$
 
-    Use it as `whiten(x, method=pca_whitening)`. Eigenvalues up to $d$ times the machine epsilon times the largest count
-    as 0, and their columns are 0. Signs: the largest entry of every eigenvector is positive, except for the last one,
-    whose sign makes $\det V = 1$.
+    Use it as `whiten(x, method=pca_whitening)`. Eigenvalues of at most $d$ times the machine epsilon, relative to the
+    largest eigenvalue, are treated as 0, and their columns are 0. Signs: the largest entry of every eigenvector is
+    positive, except for the last one, whose sign makes $\det V = 1$.
 
     Args:
         covariance: Covariance $\Sigma$.
@@ -258,12 +259,12 @@ def pca_whitening(covariance: Float[Tensor, "*batch d d"]) -> Float[Tensor, "*ba
         tensor([[0.5000, 0.0000],
                 [0.0000, 1.0000]])
     """
-    axes, stretch = _axes(covariance)
+    axes, inverse_std = _axes(covariance)
     fixed = axes.detach()
     largest = fixed.gather(-2, fixed.abs().argmax(-2, keepdim=True)).sign()
-    turned = torch.linalg.det(fixed * largest).sign()[..., None, None]
+    last_sign = torch.linalg.det(fixed * largest).sign()[..., None, None]
     last = torch.arange(axes.shape[-1], device=axes.device) == axes.shape[-1] - 1
-    return axes * largest * torch.where(last, turned, 1.0) * stretch
+    return axes * largest * torch.where(last, last_sign, 1.0) * inverse_std
 
 
 def zca_whitening(covariance: Float[Tensor, "*batch d d"]) -> Float[Tensor, "*batch d d"]:
@@ -357,7 +358,7 @@ def standardize(
 
     Args:
         x: Data.
-        dim: Dimension or dimensions of the samples.
+        dim: Dimension or dimensions that the mean and the variance are computed over.
         eps: Constant $\epsilon$ added to the variance.
 
     Examples:
@@ -369,13 +370,13 @@ def standardize(
     if x.numel() == 0 or not dims:
         raise ValueError(f"expected a non-empty tensor and at least one dim, got shape {tuple(x.shape)}, dim={dim}")
     _check_eps(eps)
-    off = _center(x, dims)
-    size = off.detach().abs().amax(dims, keepdim=True)
-    constant = size == 0
-    size = size.clamp_min(eps**0.5).masked_fill(constant, 1.0)
-    off = off / size
-    variance = off.square().mean(dims, keepdim=True) + eps / size / size
-    return off * variance.masked_fill(constant, torch.inf).rsqrt()
+    centered = _center(x, dims)
+    scale = centered.detach().abs().amax(dims, keepdim=True)
+    constant = scale == 0
+    scale = scale.clamp_min(eps**0.5).masked_fill(constant, 1.0)
+    centered = centered / scale
+    variance = centered.square().mean(dims, keepdim=True) + eps / scale / scale
+    return centered * variance.masked_fill(constant, torch.inf).rsqrt()
 
 
 def _check_eps(eps: float) -> None:
@@ -441,7 +442,7 @@ class Standardizer:
 
     @property
     def constant(self) -> Bool[Tensor, ...]:
-        """Which features are constant."""
+        """Boolean mask of the constant features."""
         return self.moments.scatter == 0
 
     def transform(self, x: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
@@ -502,8 +503,8 @@ def whiten(
         raise ValueError(f"expected at least 2 rows and 1 feature, got shape {tuple(x.shape)}")
     if not x.isfinite().all():
         raise ValueError("expected finite data, got NaN or infinite entries")
-    off = _center(x, (-2,))
-    return off @ method(_regularize(off.mT @ off / x.shape[-2], eps))
+    centered = _center(x, (-2,))
+    return centered @ method(_regularize(centered.mT @ centered / x.shape[-2], eps))
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,11 +23,11 @@ class EGNN(nn.Module):
         Satorras, Hoogeboom and Welling, *E(n) Equivariant Graph Neural Networks*, 2021.
 
     Args:
-        in_dim: Width of the features of the input.
-        dim: Width of the features.
+        in_dim: Number of input features per point.
+        dim: Number of features per point inside the network.
         num_layers: Number of layers.
-        edge_dim: Width of the features of edges.
-        velocity: Whether points have velocities.
+        edge_dim: Number of features per edge.
+        velocity: Whether `forward` takes and returns velocities.
 
     Examples:
         >>> model = EGNN(1, dim=16, num_layers=2)
@@ -52,7 +52,7 @@ class EGNN(nn.Module):
         edge_attr: Float[Tensor, "..."] | None = None,
         velocity: Float[Tensor, "*batch n d"] | None = None,
     ) -> tuple[Tensor, ...]:
-        """Returns the features and coordinates, and the velocities if there are velocities.
+        """Returns the features and coordinates, and the velocities if they are given.
 
         Args:
             h: Features.
@@ -74,18 +74,19 @@ class EGNN(nn.Module):
 class GramNetwork(nn.Module):
     r"""Equivariant graph network whose messages depend on all inner products: an embedding, then `GramLayer`s.
 
-    The vectors of a node, such as its velocity, are mixed to `num_vectors` vectors, so that no direction is preferred.
+    The input vectors of a node, such as its velocity, are combined linearly to `num_vectors` vectors. Linear
+    combinations of vectors are equivariant under rotations.
 
     Reference:
         Villar, Hogg, Storey-Fisher, Yao and Blum-Smith, *Scalars are Universal*, 2021.
 
     Args:
-        in_dim: Width of the features of the input.
-        in_vectors: Number of vectors per node in the input.
-        dim: Width of the features.
+        in_dim: Number of input features per node.
+        in_vectors: Number of input vectors per node.
+        dim: Number of features per node inside the network.
         num_layers: Number of layers.
-        num_vectors: Number of vectors per node inside.
-        edge_dim: Width of the features of edges.
+        num_vectors: Number of vectors per node inside the network.
+        edge_dim: Number of features per edge.
 
     Examples:
         >>> model = GramNetwork(1, dim=16, num_layers=2)

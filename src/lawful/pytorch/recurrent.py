@@ -77,8 +77,8 @@ def _layers() -> Iterator[Row]:
 
         def equation(x: Tensor, layer: nn.RNNBase = layer, step: Callable[..., Any] = step) -> Tensor:
             state, outputs = x.new_zeros(len(x), 4), list[Tensor]()
-            for now in x.unbind(1):
-                output, state = step(layer, now, state)
+            for x_t in x.unbind(1):
+                output, state = step(layer, x_t, state)
                 outputs.append(output)
             return torch.stack(outputs, dim=1)
 
@@ -94,9 +94,16 @@ def _layers() -> Iterator[Row]:
             sequences = pack_padded_sequence(x, valid.sum(1).clamp(min=1), batch_first=True, enforce_sorted=False)
             return pad_packed_sequence(layer(sequences)[0], batch_first=True, total_length=x.shape[1])[0]
 
-        laws = agreement(other=equation), recurrence(step=one_step), causality(), batch_independence()
-        module = boundedness(low=-1.0, high=1.0), gradient(), state_dict_round_trip()
-        yield name, layer, shape("b t:1..5 3"), (*laws, *module)
+        laws = (
+            agreement(other=equation),
+            recurrence(step=one_step),
+            causality(),
+            batch_independence(),
+            boundedness(low=-1.0, high=1.0),
+            gradient(),
+            state_dict_round_trip(),
+        )
+        yield name, layer, shape("b t:1..5 3"), laws
         yield f"{name}, in two parts", in_two_parts, shape("b t:3..5 3"), (agreement(other=equation),)
         yield f"{name}, packed", run_packed, (shape("b t 3"), mask("b t")), (ragged_batches(),)
 
@@ -106,10 +113,10 @@ def _variants() -> Iterator[Row]:
     yield "nn.RNN(nonlinearity='relu', bias=False)", relu, shape("b t:1..5 3"), (homogeneity(),)
     deep = nn.LSTM(3, 4, num_layers=2, dropout=0.3, batch_first=True)
     yield "nn.LSTM(num_layers=2, dropout=0.3)", deep, shape("b t 3"), (causality(),)
-    both = nn.GRU(3, 4, bidirectional=True, batch_first=True)
+    bidirectional = nn.GRU(3, 4, bidirectional=True, batch_first=True)
 
     def backward_half(x: Tensor) -> Tensor:
-        return both(x.flip(1))[0].flip(1)[..., 4:]
+        return bidirectional(x.flip(1))[0].flip(1)[..., 4:]
 
     yield (
         "nn.GRU(bidirectional=True), backward half of the reversed input",

@@ -31,13 +31,13 @@ from lawful.recipes.data import DataSpec, GenerativeSplits
 from lawful.recipes.generative import (
     _NUM_RECONSTRUCTIONS,
     GenerativeRecipe,
+    _evenly_spaced,
     _latents_figure,
     _lead_figures,
     _mean_baseline,
     _pca_baseline,
     _powers_of_two,
     _save_samples_figure,
-    _some,
     _squared_errors,
 )
 from lawful.recipes.optimization import _Betas, _NonNegative, _PositiveInt, _Steps
@@ -231,14 +231,18 @@ class AutoencodeRecipe(GenerativeRecipe):
             "warnings": list(splits.warnings),
         }
         n = _NUM_RECONSTRUCTIONS
-        rows = {"data": _some(test, n), "reconstruction": _some(autoencoder(test), n)}
+        rows = {"data": _evenly_spaced(test, n), "reconstruction": _evenly_spaced(autoencoder(test), n)}
         if self._is_denoising:
             corrupted = _corrupt(autoencoder, test, seed=self.seed)
             denoised = autoencoder(corrupted)
             for name, y in (("corrupted", corrupted), ("denoised", denoised)):
                 error = _squared_errors(y, splits)
                 results["test"][f"squared error, {name}"] = bootstrap(torch.mean, error).json()
-            rows = {"data": _some(test, n), "corrupted": _some(corrupted, n), "denoised": _some(denoised, n)}
+            rows = {
+                "data": _evenly_spaced(test, n),
+                "corrupted": _evenly_spaced(corrupted, n),
+                "denoised": _evenly_spaced(denoised, n),
+            }
         if len(splits.shape) > 1:
             plots["reconstructions"] = figures.reconstructions(*rows.values(), names=[*rows])
         if self.latent_dim > 1:

@@ -128,8 +128,8 @@ class SupervisedDataConfig(DataConfig):
     categorical_columns: _Columns = ()
     """Columns with categories that look like numbers, such as zip codes."""
     validation_fraction: Annotated[float, Range(0, 0.9)] = 0.1
-    """Fraction of the remaining data used for validation. Model auto cross-validates tables instead; there only 0 has
-    an effect: an MLP without validation."""
+    """Fraction of the remaining data used for validation. Model auto cross-validates tables instead: leave it at the
+    default, or set 0 to train one MLP without validation."""
     drop_missing: bool = False
     """Drop rows with missing values. By default, they are imputed with the median or the most frequent category."""
 
@@ -634,7 +634,8 @@ class GenerativeDataConfig(DataConfig):
     value_range: Annotated[tuple[Annotated[float, Range(-1e30, 1e30)], ...], MaxLength(2)] = ()
     """Lowest and highest allowed value. By default, all values are allowed."""
     data_levels: Annotated[int, Range(0, 2**31)] = 0
-    """Number of quantization levels of discrete data. 0 means 256 for 8-bit images, and otherwise continuous data."""
+    """Number of quantization levels of discrete data. 0 means 256 for 8-bit images and continuous
+    values for all other data."""
     num_samples: Annotated[int, Range(3, 10**8), Requires(data=tuple(_DENSITIES))] = 20_000
     """Number of samples, for the densities ring, moons, grid and checkerboard."""
 

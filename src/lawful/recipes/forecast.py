@@ -1,4 +1,4 @@
-"""Forecasting: a language model over digits and classical forecasts continue a series together."""
+"""Forecasting of a series by a combination of a language model over digits and classical forecasts."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class _DigitScale:
     $$n = \operatorname{round}\Bigl((10^k - 1) \frac{x - a}{b - a}\Bigr), \qquad
     a = \min h - m \, r, \; b = \max h + m \, r, \; r = \max h - \min h$$
 
-    with the margin $m = 1$; values beyond are clipped. A constant history has $r = 1$.
+    with the margin $m = 1$; values outside are clipped. A constant history has $r = 1$.
     """
 
     low: Float[Tensor, "n 1"]
@@ -120,22 +120,22 @@ class _DigitScale:
         return self.low + (self.high - self.low) * levels / (10**self.digits - 1)
 
 
-def _digits_to_tokens(levels: Int[Tensor, "n t"], *, digits: int) -> Int[Tensor, "n m"]:
+def _integers_to_tokens(levels: Int[Tensor, "n t"], *, digits: int) -> Int[Tensor, "n m"]:
     """Converts integers to tokens: the digits of each and a comma.
 
     Examples:
-        >>> _digits_to_tokens(torch.tensor([[7, 42]]), digits=2)
+        >>> _integers_to_tokens(torch.tensor([[7, 42]]), digits=2)
         tensor([[ 0,  7, 10,  4,  2, 10]])
     """
     powers = 10 ** torch.arange(digits - 1, -1, -1)
     return F.pad(levels[..., None] // powers % 10, (0, 1), value=_COMMA).flatten(1)
 
 
-def _tokens_to_digits(tokens: Int[Tensor, "n m"], *, digits: int) -> Int[Tensor, "n t"]:
-    """Converts tokens to integers; -1 for tokens that are not digits and a comma.
+def _tokens_to_integers(tokens: Int[Tensor, "n m"], *, digits: int) -> Int[Tensor, "n t"]:
+    """Converts tokens to integers; -1 where the tokens are not digits followed by a comma.
 
     Examples:
-        >>> _tokens_to_digits(torch.tensor([[0, 7, 10, 4, 10, 10]]), digits=2)
+        >>> _tokens_to_integers(torch.tensor([[0, 7, 10, 4, 10, 10]]), digits=2)
         tensor([[ 7, -1]])
     """
     groups = tokens.unflatten(1, (-1, digits + 1))
@@ -202,7 +202,7 @@ _SERIES: dict[str, Callable[[], np.ndarray]] = {"seasonal": _seasonal_series}
 
 @dataclass(frozen=True, kw_only=True)
 class _SeriesWindow:
-    """Tokenizes a window: the digits of the residual of trend and season."""
+    """Tokenizes windows: the digits of the residuals after trend and season are subtracted."""
 
     past: int
     """Number of values that trend and season are fitted to."""
@@ -227,7 +227,7 @@ class _SeriesWindow:
         fit, t = _fit_trend_and_season(history, self.horizon, self.season), history.shape[1]
         residual = (history - fit[:, :t])[:, -self.history :]
         scale = _DigitScale.of(residual, digits=self.digits)
-        tokens = _digits_to_tokens(scale.quantize(residual), digits=self.digits)
+        tokens = _integers_to_tokens(scale.quantize(residual), digits=self.digits)
         tokens[:, -1] = _END
         return tokens, fit[:, t:], scale
 
@@ -235,7 +235,7 @@ class _SeriesWindow:
         """Returns the tokens of windows of past and future values."""
         history, expected, scale = self.encode_history(windows[:, : self.past])
         future = scale.quantize(windows[:, self.past :] - expected)
-        return torch.cat([history, _digits_to_tokens(future, digits=self.digits)], dim=1)
+        return torch.cat([history, _integers_to_tokens(future, digits=self.digits)], dim=1)
 
 
 class _SeriesBatches:
@@ -331,15 +331,15 @@ _MAX_HORIZON = 10**4
 
 
 class ForecastModel(nn.Module):
-    """A language model over digits, the series it was trained for, and the weight of its forecasts.
+    """A language model over digits, with the series that it was trained on.
 
-    `forecast` combines it with exponential smoothing, regression, drift and seasonal naive forecasts, which are fitted
-    to the series in a few seconds.
+    `forecast` combines the language model with exponential smoothing, regression, drift and seasonal naive forecasts,
+    which are fitted to the series in a few seconds.
 
     Args:
         decoder: Language model.
         window: Tokenizer of windows.
-        series: Name and calendar of the series; the values are a buffer.
+        series: Name and calendar of the series. Its values are ignored: set them by `add_series`.
         seasons: Periods of the seasons; the last is the main one.
         num_samples: Number of samples of the language model.
     """
@@ -366,7 +366,7 @@ class ForecastModel(nn.Module):
         return self.decoder(tokens)
 
     def add_series(self, values: Float[np.ndarray, " n"], train_length: int) -> None:
-        """Adds the values of the series.
+        """Registers the values of the series as buffers.
 
         Args:
             values: Values, NaN where missing.
@@ -406,9 +406,9 @@ class ForecastModel(nn.Module):
         return Forecast(series.name, dates, found.forecast, found.lower, found.upper, has_dates, series.notes)
 
     def forecasters(self, x: Float[np.ndarray, " n"], *, seed: int = 0) -> dict[str, Forecaster]:
-        """Returns the forecasts of the language model after origins in `x`, or nothing if it was not trained.
+        """Returns the language model as a forecaster of `x`, or an empty dict if it was not trained.
 
-        There are none after origins in the values that it was trained on.
+        It does not forecast values that it was trained on.
         """
         length = int(self.train_length)
         if not length:
@@ -422,7 +422,7 @@ class ForecastModel(nn.Module):
         return torch.where(self.missing, torch.nan, self.values).cpu().numpy()
 
     def sample_medians(self, past: Float[Tensor, "n t"], *, seed: int = 0) -> Float[Tensor, "n h"]:
-        """Median of samples of the language model after each past. Samples that are not numbers are ignored."""
+        """Median of samples of the language model after each past. Samples that are not valid numbers are ignored."""
         window, count = self._window, self._num_samples
         tokens, expected, scale = window.encode_history(past)
         sampled = torch.cat(
@@ -439,7 +439,7 @@ class ForecastModel(nn.Module):
                 for i in range(len(past))
             ]
         )
-        levels = _tokens_to_digits(sampled.cpu(), digits=window.digits).view(len(past), count, window.horizon)
+        levels = _tokens_to_integers(sampled.cpu(), digits=window.digits).view(len(past), count, window.horizon)
         residuals = scale.dequantize(levels.clamp_min(0).flatten(1)).view_as(levels)
         invalid = (levels < 0).any(-1, keepdim=True)
         residuals = residuals.masked_fill(invalid & ~invalid.all(1, keepdim=True), torch.nan)
@@ -448,7 +448,7 @@ class ForecastModel(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class _LanguageModelForecasts:
-    """Forecasts of the language model after origins from `start` on; NaN before it and after its horizon."""
+    """Forecasts of the language model. Those after origins before `start`, and beyond its horizon, are NaN."""
 
     model: ForecastModel
     start: int
@@ -505,7 +505,7 @@ class ForecastData:
         return end - self.window.horizon * np.arange(count, 0, -1)
 
     def past(self, end: int) -> Float[np.ndarray, " n"]:
-        """Values before `end`; missing ones are filled without a look at later values."""
+        """Values before `end`; missing ones are filled from these values only."""
         return fill_missing(self.series.values[:end], season=max(self.seasons, default=1))
 
     def futures(self, origins: Int[np.ndarray, " k"]) -> Float[np.ndarray, "k h"]:
@@ -540,10 +540,12 @@ class ForecastRecipe(DecoderConfig, TransformerOptimizationConfig, Recipe[Foreca
     train_on: Literal["both", "synthetic", "series"] = "both"
     """Series to train on. both: first on synthetic series, then also on the given series."""
     test_horizons: Annotated[int, Range(1, 10**4)] | None = None
-    """Number of horizons at the end of the series used for the test. Defaults to a fifth of the series, at most 5."""
+    """Number of forecasts for the test, of `horizon` values each, at the end of the series. Defaults to a fifth of the
+    series, but at most 5 forecasts."""
     calibration_horizons: Annotated[int, Range(0, 10**4)] | None = None
-    """Number of horizons before the test that are held out from the language model, at least 2. They determine its
-    weight and the prediction interval. Defaults to a fifth of the series, at most 5. 0 disables the language model."""
+    """Number of forecasts before the test, at least 2, on values that the language model is not trained on. They
+    determine its weight and the prediction interval. Defaults to a fifth of the series, but at most 5 forecasts. 0
+    disables the language model."""
     num_samples: Annotated[int, Range(1, 10**4)] = 100
     """Number of samples of the language model per forecast."""
     dim: Annotated[int, Range(1, 10**5)] = 32
@@ -573,8 +575,8 @@ class ForecastRecipe(DecoderConfig, TransformerOptimizationConfig, Recipe[Foreca
         ignored = [name for name in dict.fromkeys(names) if not is_default(self, name)]
         if self.calibration_horizons == 0 and ignored:
             raise ValueError(
-                f"{', '.join(ignored)} would be ignored: calibration_horizons=0 leaves the language model out. Leave "
-                "them out, or set calibration_horizons to 2 or more"
+                f"{', '.join(ignored)} would be ignored: calibration_horizons=0 disables the language model. Remove "
+                "these options, or set calibration_horizons to 2 or more"
             )
 
     def setup(self) -> TrainingSetup[ForecastData]:
@@ -755,7 +757,7 @@ class ForecastRecipe(DecoderConfig, TransformerOptimizationConfig, Recipe[Foreca
 
     @torch.no_grad()
     def _evaluate(self, model: nn.Module, data: ForecastData) -> dict[str, float]:
-        """Cross-entropy of the language model on the calibration horizons. It selects no weights."""
+        """Cross-entropy of the language model on the calibration horizons. It does not select the best weights."""
         origins = data.origins(data.test_start, data.calibration)
         start = int(origins[0]) - data.window.past
         windows = torch.from_numpy(data.past(data.test_start)[start:]).unfold(0, data.window.past + self.horizon, 1)

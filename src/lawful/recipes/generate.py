@@ -230,7 +230,7 @@ def save_samples(x: Tensor, path: Path, spec: Any, *, escape: bool = True, root:
         path: The file.
         spec: The `DataSpec` of the training data.
         escape: Whether column names that a spreadsheet would run as formulas get a leading apostrophe.
-        root: Folder below which no link is followed.
+        root: Folder below which symbolic links are not followed.
     """
     check_samples_path(path, spec)
     match path.suffix.lower():

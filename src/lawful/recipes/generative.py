@@ -1,4 +1,4 @@
-"""What generative recipes share: the training setup, likelihoods, baselines and figures."""
+"""Training setup, likelihoods, baselines and figures of the generative recipes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class GenerativeRecipe(GenerativeDataConfig, OptimizationConfig, EvaluationConfi
     """Base class of generative recipes that are trained by gradient descent."""
 
     betas: _Betas = (0.9, 0.99)
-    """Betas of Adam, AdamW and Lion, also of the AdamW in muon."""
+    """Betas of Adam, AdamW (also within muon) and Lion."""
     schedule: Literal["one-cycle", "cosine", "linear", "constant", "warmup-stable-decay"] = "cosine"
     warmup_ratio: _WarmupRatio = 0.02
     """Fraction of the steps used for warmup, and for the decay of warmup-stable-decay."""
@@ -74,8 +74,9 @@ class GenerativeRecipe(GenerativeDataConfig, OptimizationConfig, EvaluationConfi
             evaluate: Returns validation metrics.
             claims: Returns the laws of the trained model.
             labels: Training labels of a conditional model.
-            monitor: Validation metric that selects the best weights: always if it is the loss, otherwise with patience.
-            max_epochs: Maximum number of epochs of the default `steps`.
+            monitor: Validation metric for early stopping. The weights of its best value are restored if `patience` is
+                set or the metric is the loss.
+            max_epochs: Maximum number of epochs, which limits `steps`.
             dequantize: Add uniform noise to discrete data in training.
             model_config: Additional entries of `TrainingSetup.model_config`.
         """
@@ -85,7 +86,7 @@ class GenerativeRecipe(GenerativeDataConfig, OptimizationConfig, EvaluationConfi
         steps = self.num_steps(len(batches))
         if max_epochs is not None:
             steps = min(steps, max_epochs * len(batches))
-        levels = splits.dequantizer if dequantize else None
+        dequantizer = splits.dequantizer if dequantize else None
         unused_labels = splits.classes and labels is None and hasattr(self, "conditional")
         return TrainingSetup(
             model=model,
@@ -97,7 +98,7 @@ class GenerativeRecipe(GenerativeDataConfig, OptimizationConfig, EvaluationConfi
             monitor=monitor,
             patience=None if splits.validation is None else self.patience or None,
             restore_best=splits.validation is not None and monitor == "loss",
-            augment=None if levels is None else partial(_add_uniform_noise, levels=levels),
+            augment=None if dequantizer is None else partial(_add_uniform_noise, dequantizer=dequantizer),
             ema_decay=self.ema_decay or None,
             grad_accumulation_steps=self.grad_accumulation_steps,
             claims=claims,
@@ -109,10 +110,10 @@ class GenerativeRecipe(GenerativeDataConfig, OptimizationConfig, EvaluationConfi
         )
 
 
-def _add_uniform_noise(batch: Batch, levels: Dequantizer) -> Batch:
+def _add_uniform_noise(batch: Batch, dequantizer: Dequantizer) -> Batch:
     """Dequantizes the observations of a batch with PyTorch's global generator."""
     x, *labels = batch
-    return (x + levels.width * (torch.rand_like(x) - 0.5), *labels)
+    return (x + dequantizer.width * (torch.rand_like(x) - 0.5), *labels)
 
 
 # ---------------------------------------------------------------- likelihoods
@@ -152,7 +153,7 @@ def _log_likelihood(
         case SupportsLogProbEstimate():
             score = model.log_prob_estimate
         case SupportsLogProb():
-            score = partial(_exact, model)
+            score = partial(_exact_log_prob, model)
         case SupportsELBO():
             score = model.elbo_estimate
         case _:
@@ -165,7 +166,7 @@ def _log_likelihood(
 
 
 @torch.no_grad()
-def _exact(model: SupportsLogProb, x: Tensor, *, labels: Tensor | None, seed: int) -> LogProbEstimate:
+def _exact_log_prob(model: SupportsLogProb, x: Tensor, *, labels: Tensor | None, seed: int) -> LogProbEstimate:
     with eval_mode(model):
         return LogProbEstimate.exact(model.log_prob(x, labels=labels))
 
@@ -238,8 +239,8 @@ def _density_baselines(splits: GenerativeSplits) -> dict[str, float]:
     The baselines are an independent Gaussian per feature, a full Gaussian, and the true density if it is known; for
     discrete data also a histogram per feature, which beats a Gaussian if most pixels are blank.
 
-    A Gaussian with a nearly singular covariance is left out: one that is worse than the uniform distribution of
-    discrete data, or far worse than a Gaussian with one variance for all features.
+    Gaussians with a nearly singular covariance are left out: for discrete data, those that are worse than the uniform
+    distribution; otherwise, those that are far worse than a Gaussian with one variance for all features.
     """
     dim, levels = math.prod(splits.shape), splits.dequantizer
     train = splits.dequantize(splits.train, seed=1)
@@ -284,9 +285,9 @@ def _likelihood_summary(
     value = metrics[_BITS] if bits else metrics[_LOWER_BOUND if is_bound else _LOG_LIKELIHOOD]
     bound = (", an upper bound," if bits else ", a lower bound,") if is_bound else ""
     unit = _BITS if bits else "log-likelihood (nats)"
-    rivals = {name.removesuffix(f", {_BITS}"): v for name, v in baselines.items() if name != "true density"}
+    compared = {name.removesuffix(f", {_BITS}"): v for name, v in baselines.items() if name != "true density"}
     metric = f"{unit}{bound} on {num_scored:,} test observations"
-    return compare_with_baselines(metric, value, rivals, higher_is_better=not bits, model=model)
+    return compare_with_baselines(metric, value, compared, higher_is_better=not bits, model=model)
 
 
 def _histogram_baseline(splits: GenerativeSplits, levels: Dequantizer) -> float:
@@ -350,8 +351,8 @@ _LEAD_FIGURES = (
 """Figures that the report shows first."""
 
 
-def _some(x: Tensor, n: int) -> Tensor:
-    """Returns n examples from all of the data, which may be sorted by label."""
+def _evenly_spaced(x: Tensor, n: int) -> Tensor:
+    """Returns n evenly spaced examples of the data, which may be sorted by label."""
     return x[torch.linspace(0, len(x) - 1, min(n, len(x))).long()]
 
 
@@ -414,11 +415,11 @@ def _save_label_samples(
 def _samples_figures(
     x: Tensor, splits: GenerativeSplits, *, log_prob: Callable[[Tensor], Tensor] | None = None
 ) -> dict[str, Figure]:
-    """Plots samples beside test data: images and series in grids, rows by columns and by the most correlated pair."""
+    """Plots samples beside test data: grids of images or series; for tables, marginals and the most correlated pair."""
     names = ("test data", "samples")
     if len(splits.shape) > 1:
         y = x[:_NUM_IMAGES] if splits.dequantizer is None else splits.dequantizer.quantize(x[:_NUM_IMAGES])
-        data = _some(splits.test, _NUM_IMAGES)
+        data = _evenly_spaced(splits.test, _NUM_IMAGES)
         return {"samples": figures.data_and_samples(data, y, names=names, value_range=_value_range(splits))}
     columns = splits.spec.columns or tuple(f"x{i}" for i in range(1, 1 + splits.shape[0]))
     if splits.shape == (1,):
@@ -433,7 +434,7 @@ def _samples_figures(
 
 
 def _most_correlated(rows: Tensor, *, max_columns: int = 200) -> list[int]:
-    """Returns the pair of columns with the largest absolute correlation, of the first columns."""
+    """Returns the pair of columns with the largest absolute correlation, among the first `max_columns`."""
     x = rows[:, :max_columns].double()
     z = (x - x.mean(0)) / x.std(0, correction=0).clamp_min(1e-12)
     correlation = (z.T @ z).abs().tril(-1)
@@ -445,7 +446,7 @@ def _value_range(splits: GenerativeSplits) -> tuple[float, float]:
 
 
 def _image_grid(x: Tensor, splits: GenerativeSplits, *, labels: Tensor | None = None) -> Figure:
-    """Plots samples as a grid, in the levels and the range of the data, titled by label."""
+    """Plots samples as a grid, quantized and with the value range of the data, and titled by label."""
     quantized = x if splits.dequantizer is None else splits.dequantizer.quantize(x)
     titles = [] if labels is None else [splits.classes[i] for i in labels]
     return figures.sample_grid(quantized, titles=titles, value_range=_value_range(splits))

@@ -242,14 +242,15 @@ class GraphsData:
 
 @dataclass(frozen=True, kw_only=True)
 class GraphClassifyRecipe(GraphDataConfig, OptimizationConfig, EvaluationConfig, Recipe[GraphsData]):
-    """Train a classifier of graphs: a table of edges, a folder with one folder of edge lists per class, or rings."""
+    """Train a classifier of graphs: a table of edges, one folder of edge lists per class, or built-in rings."""
 
     name: ClassVar[str] = "graph-classify"
 
     model: _GraphModel = field(default_factory=lambda: MessagePassingSpec(dropout=0.1, aggregation="sum"))
     """Model architecture."""
     data: Annotated[str, MaxLength(4096)] = "rings"
-    """Table with the columns graph, source, target (and weight); folder with one edge list per graph; or rings."""
+    """Table with the columns graph, source, target (and weight); folder with one edge list per graph; or rings:
+    built-in graphs."""
     labels: _Path | None = None
     """Table with the name and the label of each graph. The subfolders of a folder are classes."""
     nodes: _Path | None = None
@@ -257,7 +258,8 @@ class GraphClassifyRecipe(GraphDataConfig, OptimizationConfig, EvaluationConfig,
     target: _Path | None = None
     """Column of the labels. Defaults to the last column."""
     walk_length: Annotated[int, Range(0, 100)] = 8
-    """Number of return probabilities of random walks, as features of the nodes. They count rings; 0 disables."""
+    """Length of the random walks whose return probabilities are features of the nodes, so that the network recognizes
+    rings; 0 disables."""
     steps: _Steps = 300
     batch_size: _PositiveInt | None = 32
     """Graphs per step."""

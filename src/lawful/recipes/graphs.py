@@ -53,7 +53,7 @@ class GCNSpec(GraphModelSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class GATSpec(GraphModelSpec):
-    """Graph attention network. It ignores edge weights."""
+    """Graph attention network, which ignores edge weights."""
 
     name: ClassVar[str] = "gat"
 

@@ -161,13 +161,13 @@ class MemoryRecipe(OptimizationConfig, Recipe[MemoryData]):
     length: Annotated[int, Range(3, 5000)] | None = None
     """Number of samples of a history. Defaults to 1000, or to a fifth of a short series."""
     sizes: Annotated[tuple[Annotated[int, Range(2, 256)], ...] | None, MaxLength(16)] = None
-    """Numbers of coefficients of HiPPO, and of states of the layer. Even: the modes of the layer are pairs, and fourier
-    leaves one coefficient out. Defaults to 8, 16, 32 and 64, or to fewer for a short history."""
+    """State dimensions to compare: the number of states of the layer and of HiPPO coefficients (fourier has one fewer).
+    They must be even. Defaults to 8, 16, 32 and 64, or to fewer for a short history."""
     operators: Annotated[tuple[_Operator, ...], MaxLength(4)] = ("legs", "legt", "lagt", "fourier")
     """HiPPO operators."""
     window: Annotated[float, Range(1, 10**6)] | None = None
-    """Window of legt and fourier, and time constant of lagt, in samples. Defaults to the length of a history, for lagt
-    to a tenth of it."""
+    """Window of legt and fourier, and time constant of lagt, in samples. Defaults to the length of a history, or to a
+    tenth of it for lagt."""
     discretization: Literal["foh", "zoh", "bilinear", "backward_euler", "forward_euler"] = "foh"
     """Discretization of the HiPPO operators."""
     steps: _Steps = 300

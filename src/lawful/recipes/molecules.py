@@ -289,13 +289,14 @@ class MoleculesRecipe(OptimizationConfig, EvaluationConfig, Recipe[MoleculeData]
     target: Annotated[str, MaxLength(4096)] | None = None
     """Property in the comment lines. Defaults to energy, or to the only property."""
     readout: Literal["sum", "mean"] = "sum"
-    """Sum of the atoms, for energies and others that grow with the molecule, or mean."""
+    """sum: add the outputs of all atoms, for energies and other properties that grow with the molecule; mean: average
+    them."""
     cutoff: _NonNegative = 0.0
-    """Largest distance of neighbors, in the unit of the positions; 0 means all pairs."""
+    """Maximum distance between neighbors, in the unit of the positions; 0 means all pairs."""
     num_radial: Annotated[int, Range(1, 1000)] = 24
     """Number of radial basis functions of the distances."""
     loss: Literal["mse", "mae", "huber"] = "huber"
-    """Loss, in units of the error of the linear model."""
+    """Loss. Targets are in units of the residual standard deviation of a linear regression on atom counts."""
     test_fraction: Annotated[float, Range(0.01, 0.9)] = 0.2
     """Fraction of the molecules used for the test."""
     validation_fraction: Annotated[float, Range(0, 0.9)] = 0.1
@@ -446,7 +447,7 @@ class MoleculesRecipe(OptimizationConfig, EvaluationConfig, Recipe[MoleculeData]
         return {"validation": torch.zeros(0, dtype=torch.int64), **dict(zip(fractions, parts, strict=True))}
 
     def _loss(self, model: nn.Module, batch: Batch, data: MoleculeData) -> Tensor:
-        """Loss in units of the error of the linear model."""
+        """Loss in units of the residual standard deviation of the linear regression."""
         (indices,) = batch
         y = _outputs(model, data.take(indices), indices.device)
         scale = model.get_buffer("scale")

@@ -56,7 +56,7 @@ _Layers = Annotated[int, Range(1, 1000)]
 
 @dataclass(frozen=True, kw_only=True)
 class EGNNDynamicsSpec(Config, Tagged):
-    """EGNN: distances and velocities, equivariant under rotations, translations and permutations."""
+    """E(n)-equivariant graph network, also equivariant under permutations of the particles."""
 
     name: ClassVar[str] = "egnn"
     learning_rate: ClassVar[float] = 2e-3
@@ -92,7 +92,7 @@ class GramDynamicsSpec(Config, Tagged):
 
 @dataclass(frozen=True, kw_only=True)
 class RadialFieldSpec(Config, Tagged):
-    """Radial fields: forces along the differences that depend on the distance only."""
+    """Forces between pairs of particles, along their difference, that depend on their distance only."""
 
     name: ClassVar[str] = "radial-field"
     learning_rate: ClassVar[float] = 2e-3
@@ -206,9 +206,10 @@ class NBodyRecipe(OptimizationConfig, Recipe[NBodyData]):
     horizon: Annotated[int, Range(1, 10**6)] = 10
     """Number of frames to predict ahead."""
     input_frame: Annotated[int, Range(0, 10**6)] | None = None
-    """Frame that the model sees. Defaults to 30 for the simulation, as in the paper, and to every frame of a file."""
+    """Frame to predict from. Defaults to 30 for the simulation, as in the paper, and to every frame of a file."""
     test_fraction: Annotated[float, Range(0.01, 0.9)] = 0.2
-    """Fraction of the trajectories used for the test. With fewer than 5 trajectories, the last part of their time."""
+    """Fraction of the trajectories used for the test. With fewer than 5 trajectories, this fraction of the frames, at
+    the end of each."""
     validation_fraction: Annotated[float, Range(0.01, 0.9)] = 0.1
     """Fraction of the rest used for validation."""
     split_seed: Annotated[int, Range(0, 2**62)] = 0

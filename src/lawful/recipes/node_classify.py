@@ -236,7 +236,8 @@ class NodeClassifyRecipe(GraphDataConfig, OptimizationConfig, EvaluationConfig, 
     """Fraction of the remaining labeled nodes used for validation."""
     steps: _Steps = 200
     batch_size: _PositiveInt | None = None
-    """Nodes per step, whose labels are predicted from the others. Defaults to a quarter of the training nodes."""
+    """Training nodes per step. Their labels are hidden from the network and predicted. Defaults to a quarter of the
+    training nodes."""
     learning_rate: _NonNegative | None = 5e-3
     num_evals: _NumEvals = 40
     """Number of evaluations during training."""

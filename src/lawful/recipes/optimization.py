@@ -62,8 +62,8 @@ class _ScheduleConfig(Config):
     warmup_steps: Annotated[Annotated[int, Range(0, 10**9)] | None, _WARMUP] = None
     """Warmup steps of the learning rate. Defaults to `warmup_ratio` of all steps."""
     warmup_ratio: _WarmupRatio = None
-    """Fraction of the steps used for warmup, and for the decay of warmup-stable-decay. Defaults to 0, for
-    warmup-stable-decay to 0.1."""
+    """Fraction of the steps used for warmup, and for the decay of warmup-stable-decay. Defaults to 0, or to
+    0.1 for warmup-stable-decay."""
     min_lr_ratio: Annotated[_Fraction, Requires(schedule=("cosine", "linear", "warmup-stable-decay"))] = 0.0
     """Final learning rate, as a fraction of the peak."""
     grad_clip_norm: _NonNegative = 0.0
@@ -71,7 +71,8 @@ class _ScheduleConfig(Config):
     grad_accumulation_steps: Annotated[int, Range(1, 10**6)] = 1
     """Number of micro-batches that each batch is split into. Their gradients are accumulated."""
     ema_decay: _Decay = 0.0
-    """EMA decay; the averaged weights are evaluated and saved. At step t it is at most t / (t + 4). 0 disables."""
+    """EMA decay; the averaged weights are evaluated and saved. At step t, the decay is at most t / (t + 4). 0
+    disables."""
 
     def with_defaults(self: _C, **defaults: Any) -> _C:
         """Returns a copy with the given values for options that are None."""

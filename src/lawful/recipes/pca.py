@@ -23,6 +23,7 @@ from lawful.recipes.generative import (
     _NUM_RECONSTRUCTIONS,
     _density_baselines,
     _evaluate_likelihood,
+    _evenly_spaced,
     _latents_figure,
     _lead_figures,
     _likelihood_summary,
@@ -30,7 +31,6 @@ from lawful.recipes.generative import (
     _pca_baseline,
     _powers_of_two,
     _save_samples_figure,
-    _some,
     _squared_errors,
 )
 from lawful.training import Recipe, Run, TrainingSetup
@@ -72,7 +72,7 @@ class PCARecipe(GenerativeDataConfig, Recipe[GenerativeSplits]):
     standardize: bool | None = None
     """Divide each feature by its standard deviation. Defaults to yes for tables, whose columns have different units."""
     algorithm: ExactPCASpec | RandomizedPCASpec | IncrementalPCASpec = field(default_factory=ExactPCASpec)
-    """Algorithm."""
+    """Algorithm of the decomposition."""
 
     def setup(self) -> TrainingSetup[GenerativeSplits]:
         """Loads the observations and computes the components; there are no training steps."""
@@ -111,7 +111,7 @@ class PCARecipe(GenerativeDataConfig, Recipe[GenerativeSplits]):
             names = (f"first component, {percent[0]}", f"second component, {percent[1]}")
             plots["latents"] = _latents_figure(model.transform(splits.test), splits, names=names)
         if len(splits.shape) > 1:
-            some = _some(splits.test, _NUM_RECONSTRUCTIONS)
+            some = _evenly_spaced(splits.test, _NUM_RECONSTRUCTIONS)
             plots["reconstructions"] = figures.reconstructions(some, model(some), names=("data", "reconstruction"))
             plots["components"] = figures.sample_grid(model.components[:16].unflatten(1, splits.shape))
         for name, figure in plots.items():

@@ -88,8 +88,8 @@ class AutoSpec(ModelSpec):
     epochs: ClassVar[int] = 40
 
     hidden_dims: _HiddenDims | None = None
-    """Width of each hidden layer. Defaults to 64 for tables and to a CNN for images and series, or to an MLP with 256
-    if there are too many."""
+    """Width of each hidden layer of the MLPs. Defaults to 64 for tables. By default, images and series get a CNN, or an
+    MLP of width 256 if they have more than 4 million pixels or time steps in total."""
     dropout: _Probability | None = None
     """Dropout probability. Defaults to 0.3."""
     num_folds: Annotated[int, Range(2, 100)] = 8
@@ -139,7 +139,7 @@ class CNNSpec(ModelSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class StateSpaceSpec(ModelSpec):
-    """State-space model of series. It reads images pixel by pixel and tables column by column."""
+    """State-space model of series, which reads images pixel by pixel and tables column by column."""
 
     name: ClassVar[str] = "state-space"
     epochs: ClassVar[int] = 48

@@ -114,7 +114,7 @@ class SymmetryRecipe(Recipe[SymmetryData]):
     x1, x2, ... and y1, y2, ...: pairs of points. Another CSV file, or an NPZ file with x alone: points whose
     distribution may have symmetries. Not with `run`."""
     run: Annotated[str, MaxLength(4096)] = ""
-    """Folder of a run of nbody, regress or classify, whose function may have symmetries."""
+    """Folder of a run of nbody, regress or classify: find the symmetries of its model."""
     amount: Annotated[float, Range(-360, 360), Requires(data=(*_IMAGES, None))] | None = None
     """Angle in degrees, shift to the right in pixels, or factor of the built-in images. Defaults to 18, 0.5 and 1.1."""
     num_pairs: Annotated[int, Range(100, 10**6), Requires(data=(*_IMAGES, None))] = 2000
@@ -122,8 +122,8 @@ class SymmetryRecipe(Recipe[SymmetryData]):
     image_size: Annotated[int, Range(5, 32), Requires(data=(*_IMAGES, None))] = 9
     """Height and width of the built-in images."""
     tolerance: Annotated[float, Range(1e-12, 1), Requires(run=True)] = 1e-3
-    """Largest relative singular value of a symmetry of a run. A trained model that is not equivariant by construction
-    has approximate symmetries: try 0.05."""
+    """Maximum violation of a symmetry of a run, as a singular value relative to the largest one. A trained model that
+    is not equivariant by construction has approximate symmetries: try 0.05."""
     threshold: Annotated[float, Range(0.1, 1)] = 0.9
     """Cosine above which a generator gets the name of a rotation, scaling, stretch or translation."""
 

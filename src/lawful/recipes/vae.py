@@ -38,6 +38,7 @@ from lawful.recipes.generative import (
     _NUM_RECONSTRUCTIONS,
     GenerativeRecipe,
     _density_baselines,
+    _evenly_spaced,
     _image_grid,
     _latents_figure,
     _lead_figures,
@@ -46,7 +47,6 @@ from lawful.recipes.generative import (
     _save_label_samples,
     _save_samples_figure,
     _score_batches,
-    _some,
     _value_range,
 )
 from lawful.recipes.optimization import _NonNegative, _PositiveInt, _Probability, _Steps
@@ -113,7 +113,7 @@ class CategoricalLatentSpec(Config, Tagged):
 
 @dataclass(frozen=True, kw_only=True)
 class SO3LatentSpec(Config, Tagged):
-    """A rotation in space, for images of an object at different rotations."""
+    """Rotation in space, for images of an object at different rotations."""
 
     name: ClassVar[str] = "so3"
 
@@ -309,8 +309,8 @@ class VAERecipe(GenerativeRecipe):
             means = model.sample(_NUM_MEANS, self.seed, noise=False)
             figures.save(_image_grid(means, splits), run.figures / "means of samples.png", root=run.root)
             n = _NUM_RECONSTRUCTIONS
-            rebuilt = model(_some(test, n), labels=None if labels is None else _some(labels, n))
-            figure = figures.reconstructions(_some(splits.test, n), rebuilt, names=("data", "reconstruction"))
+            rebuilt = model(_evenly_spaced(test, n), labels=None if labels is None else _evenly_spaced(labels, n))
+            figure = figures.reconstructions(_evenly_spaced(splits.test, n), rebuilt, names=("data", "reconstruction"))
             figures.save(figure, run.figures / "reconstructions.png", root=run.root)
         if isinstance(model.latent, SO3Latent):
             if splits.spec.is_image:

@@ -26,7 +26,7 @@ class ODESolution(Generic[_State]):
     """Final state of an ODE."""
 
     y: _State
-    """_State at the end."""
+    """State at the end."""
     evaluations: int
     """Number of calls of the right-hand side."""
 
@@ -118,7 +118,7 @@ def odeint(
 
     $$\dot y = f(t, y), \qquad y(t_0) = y_0$$
 
-    Time may run backwards, and gradients pass through the solver. `odeint_adaptive` gives each sample of a batch its
+    Time may run backwards, and the solution is differentiable. `odeint_adaptive` gives each sample of a batch its
     own steps.
 
     Args:
@@ -170,8 +170,8 @@ def odeint_fixed(
 
     $$\dot y = f(t, y), \qquad y(t_0) \to y(t_1)$$
 
-    Time may run backwards. Gradients pass through, and the state keeps its data type; times are in float64. A state
-    that is not finite raises an error, at the start and after each step.
+    Time may run backwards. The solution is differentiable and keeps the dtype of the state; times are in float64. A
+    state that is not finite raises an error, at the start and after each step.
 
     Reference:
         Hairer, Nørsett and Wanner, *Solving Ordinary Differential Equations I*, 1993.
@@ -225,8 +225,9 @@ def odeint_adaptive(
     $$h \leftarrow h \, \min\bigl(5, \max(0.2, \; 0.9 \, e^{-1/p})\bigr), \qquad
     e = \operatorname{rms}_i \frac{\lvert y'_i - \hat y_i \rvert}{\text{atol} + \text{rtol} \max(|y_i|, |y'_i|)}$$
 
-    where $\hat y$ is the embedded solution of lower order. Samples are along the first axis; no solution depends on its
-    batch. A right-hand side that is not finite, a vanishing step and too many evaluations raise errors.
+    where $\hat y$ is the embedded solution of lower order. Samples are along the first axis; the solution of a
+    sample does not depend on the others. A right-hand side that is not finite, a vanishing step size and too many
+    evaluations raise errors.
 
     Reference:
         Hairer, Nørsett and Wanner, *Solving Ordinary Differential Equations I*, 1993.
@@ -296,7 +297,7 @@ def _tensors(y: _State) -> tuple[Tensor, ...]:
 
 
 def _like(y: _State, tensors: Iterable[Tensor]) -> _State:
-    """Tensors as a state of the structure of `y`."""
+    """Returns tensors as a state with the structure of `y`."""
     tensors = tuple(tensors)
     return tensors if isinstance(y, tuple) else tensors[0]  # pyrefly: ignore
 
@@ -352,7 +353,7 @@ def _initial_step(y: _State, rate: _State, span: float, rtol: float, atol: float
 
 
 def claims() -> Iterator[Claim]:
-    """Samples do not mix; solutions of linear equations are linear; gradients pass."""
+    """Samples are independent; solutions of linear equations are linear; gradients are correct."""
 
     def rotation(y: Tensor) -> Tensor:
         def f(t: Tensor, y: Tensor) -> Tensor:

@@ -140,10 +140,10 @@ def _bound(
         center = (ends[index] + ends[index + 1]) / 2
         whole[name], centers[name] = Interval(ends[index], ends[index + 1]), Interval(center, center)
         radii[name] = np.nextafter(np.maximum(center - ends[index], ends[index + 1] - center), np.inf)
-    total = difference.jet({name: Jet(point, ZERO, ZERO) for name, point in centers.items()}).value.size
+    total = difference.jet({name: Jet(point, ZERO, ZERO) for name, point in centers.items()}).value.magnitude
     for name in box:
         inputs = {
             other: Jet.variable(cell) if other == name else Jet(cell, ZERO, ZERO) for other, cell in whole.items()
         }
-        total = total + radii[name] * difference.jet(inputs).first.size * (1 + 1e-14)
+        total = total + radii[name] * difference.jet(inputs).first.magnitude * (1 + 1e-14)
     return float(np.where(np.isnan(total), np.inf, total).max()) * (1 + 1e-14)

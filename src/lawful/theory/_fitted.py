@@ -86,7 +86,7 @@ def fit_network(
         error: Largest error.
         activation: Name of the activation.
         dtype: Dtype of the network.
-        max_units: Largest number of hidden units.
+        max_units: Maximum number of hidden units.
 
     Returns:
         The network, the bound of its error, and the points between which it is certified.
@@ -205,16 +205,22 @@ def _to_array(x: Tensor) -> np.ndarray:
 def _cell_bound(difference: Callable[[Interval], Jet], left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Bounds the absolute value of a function on cells."""
     with np.errstate(all="ignore"):
-        ends = np.maximum(difference(Interval(left, left)).value.size, difference(Interval(right, right)).value.size)
+        ends = np.maximum(
+            difference(Interval(left, left)).value.magnitude, difference(Interval(right, right)).value.magnitude
+        )
         whole = difference(Interval(left, right))
         width = np.nextafter(right - left, np.inf) * (1 + 1e-14)
-        bounds = [whole.value.size, ends + width / 2 * whole.first.size, ends + width**2 / 8 * whole.second.size]
+        bounds = [
+            whole.value.magnitude,
+            ends + width / 2 * whole.first.magnitude,
+            ends + width**2 / 8 * whole.second.magnitude,
+        ]
         return np.min([np.where(np.isnan(bound), np.inf, bound) for bound in bounds], 0)
 
 
 def _sum(x: Interval) -> Interval:
     """Adds the columns."""
-    slack = x.low.shape[-1] * 2.0**-52 * x.size.sum(-1)
+    slack = x.low.shape[-1] * 2.0**-52 * x.magnitude.sum(-1)
     return Interval(x.low.sum(-1) - slack, x.high.sum(-1) + slack)
 
 

@@ -29,13 +29,13 @@ class Affine:
     absolute: Function
     """The linear map whose coefficients are the absolute values."""
     terms: int
-    """Number of terms of one output."""
+    """Number of terms that are added for one output."""
     bias: Tensor | None = None
     """Bias, which broadcasts to the output."""
     transpose: Function | None = None
-    """Transpose of the linear map, if it is not left to automatic differentiation."""
+    """Transpose of the linear map. None leaves it to autograd."""
     magnitude: Tensor | None = None
-    """Sum of the absolute values that the bias is computed from, if it is more than one number."""
+    """Sum of the absolute values of the terms of the bias, for its rounding error. Defaults to the absolute bias."""
     weight: Tensor | None = None
     """Weight of the layer, in its dtype."""
     with_weight: Callable[[Tensor, Tensor], Tensor] | None = None
@@ -113,7 +113,7 @@ class _Recorded(Tensor):
             operation = _HANDLERS[name](*args, **kwargs)
             value = func(*args, **kwargs).as_subclass(Tensor)
             parents = tuple(dict.fromkeys(a._node for a in recorded)) if operation is None else (recorded[0]._node,)
-            if isinstance(operation, _Keep):
+            if isinstance(operation, _Identity):
                 node = recorded[0]._node
             else:
                 if operation is None and len(parents) < 2:
@@ -133,31 +133,31 @@ def _record(value: Tensor, node: Node, nodes: list[Node]) -> _Recorded:
     return recorded
 
 
-class _Keep:
-    """Marks an operation that changes nothing."""
+class _Identity:
+    """Marks an operation that returns its input."""
 
 
-def _wide(x: Tensor) -> Tensor:
+def _to_float64(x: Tensor) -> Tensor:
     return x.detach().as_subclass(Tensor).double()
 
 
-def _plain(*tensors: Any) -> None:
+def _check_constant(*tensors: Any) -> None:
     if any(isinstance(x, _Recorded) for x in tensors):
         raise ValueError(f"weights that depend on the input are not supported: expected a network of {SUPPORTED}")
 
 
-def _column(x: Tensor, ndim: int) -> Tensor:
+def _per_channel(x: Tensor, ndim: int) -> Tensor:
     return x.reshape(-1, *(1,) * (ndim - 2))
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Affine:
-    _plain(weight, bias)
-    w, size = _wide(weight), weight.abs().double().detach()
+    _check_constant(weight, bias)
+    w, absolute = _to_float64(weight), weight.abs().double().detach()
     return Affine(
         lambda x: F.linear(x, w),
-        lambda x: F.linear(x, size),
+        lambda x: F.linear(x, absolute),
         w.shape[1],
-        None if bias is None else _wide(bias),
+        None if bias is None else _to_float64(bias),
         lambda a: a @ w,
         weight=weight,
         with_weight=lambda w, x: F.linear(x, w),
@@ -165,16 +165,16 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Affine:
 
 
 def _convolution(x: Tensor, weight: Tensor, bias: Tensor | None = None, *args: Any, **kwargs: Any) -> Affine:
-    _plain(weight, bias)
+    _check_constant(weight, bias)
     if x.ndim != weight.ndim:
         raise ValueError(f"expected a batch of inputs for a convolution: got shape {tuple(x.shape)}")
-    w, size = _wide(weight), weight.abs().double().detach()
+    w, absolute = _to_float64(weight), weight.abs().double().detach()
     convolution = (F.conv1d, F.conv2d, F.conv3d)[weight.ndim - 3]
     return Affine(
         lambda x: convolution(x, w, None, *args, **kwargs),
-        lambda x: convolution(x, size, None, *args, **kwargs),
+        lambda x: convolution(x, absolute, None, *args, **kwargs),
         w[0].numel(),
-        None if bias is None else _column(_wide(bias), weight.ndim),
+        None if bias is None else _per_channel(_to_float64(bias), weight.ndim),
         weight=weight,
         with_weight=lambda w, x: convolution(x, w, None, *args, **kwargs),
     )
@@ -192,23 +192,23 @@ def _batch_norm(
 ) -> Affine:
     if training or mean is None or var is None:
         raise ValueError("batch norm must use its running statistics: call network.eval()")
-    scale = (_wide(var) + eps).rsqrt()
-    scale = scale if weight is None else scale * _wide(weight)
-    shift = torch.zeros_like(scale) if bias is None else _wide(bias)
-    column, center = _column(scale, x.ndim), _wide(mean) * scale
+    scale = (_to_float64(var) + eps).rsqrt()
+    scale = scale if weight is None else scale * _to_float64(weight)
+    shift = torch.zeros_like(scale) if bias is None else _to_float64(bias)
+    column, center = _per_channel(scale, x.ndim), _to_float64(mean) * scale
     return Affine(
         lambda x: x * column,
         lambda x: x * column.abs(),
         8,
-        _column(shift - center, x.ndim),
-        magnitude=_column(shift.abs() + center.abs(), x.ndim),
+        _per_channel(shift - center, x.ndim),
+        magnitude=_per_channel(shift.abs() + center.abs(), x.ndim),
     )
 
 
-def _dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> _Keep:
+def _dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> _Identity:
     if training and p > 0:
         raise ValueError("dropout must be off: call network.eval()")
-    return _Keep()
+    return _Identity()
 
 
 def _reshape(function: Callable[..., Tensor]) -> Callable[..., Affine]:
@@ -246,7 +246,7 @@ def _scale(factor: Tensor) -> Affine:
 
 def _constant(x: Any, value: Any) -> Tensor:
     """Returns a constant operand, which must not change the shape of the other."""
-    constant = _wide(value) if isinstance(value, Tensor) else torch.tensor(float(value), dtype=torch.float64)
+    constant = _to_float64(value) if isinstance(value, Tensor) else torch.tensor(float(value), dtype=torch.float64)
     if torch.broadcast_shapes(constant.shape, x.shape) != x.shape or (constant.ndim == x.ndim and len(constant) != 1):
         raise ValueError(
             f"a constant of shape {tuple(constant.shape)} must broadcast to one sample of {tuple(x.shape)}"
@@ -312,7 +312,7 @@ _HANDLERS: dict[str, Callable[..., Any]] = {
     **{f"avg_pool{dims}d": _pool(dims) for dims in (1, 2, 3)},
     **{f"adaptive_avg_pool{dims}d": _adaptive_pool for dims in (1, 2, 3)},
     **dict.fromkeys(("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout"), _dropout),
-    **dict.fromkeys(("contiguous", "detach", "clone", "requires_grad_"), lambda x, *args, **kwargs: _Keep()),
+    **dict.fromkeys(("contiguous", "detach", "clone", "requires_grad_"), lambda x, *args, **kwargs: _Identity()),
     **dict.fromkeys(("add", "add_", "__add__", "__radd__", "__iadd__"), _add),
     **dict.fromkeys(("sub", "__sub__", "__isub__"), _subtract),
     "__rsub__": lambda x, other: _subtract(other, x),
@@ -341,7 +341,7 @@ def record(network: nn.Module, x: Tensor) -> ComputationGraph:
     """Records a network on a batch.
 
     Args:
-        network: Network without operations other than the supported ones.
+        network: Network that consists of supported operations.
         x: Batch of inputs, of shape (n, ...).
     """
     parameters = [p for p in (*network.parameters(), *network.buffers()) if p.is_floating_point()]
@@ -352,7 +352,8 @@ def record(network: nn.Module, x: Tensor) -> ComputationGraph:
     if dtype not in (torch.float32, torch.float64):
         raise ValueError(f"expected a network in float32 or float64: got {dtype}")
     device = parameters[0].device if parameters else x.device
-    x = torch.cat([x[:1], x[:1]]).to(device=device, dtype=dtype)  # two samples: a batch of one hides a lost batch axis
+    # two samples: with one, a network that drops the batch axis would go unnoticed
+    x = torch.cat([x[:1], x[:1]]).to(device=device, dtype=dtype)
     root = Node(None, (), x.shape[1:])
     nodes = [root]
     output = network(_record(x.clone(), root, nodes))

@@ -1,4 +1,4 @@
-"""Interval arithmetic with outward rounding, and Taylor coefficients of order 2 in it."""
+"""Interval arithmetic with outward rounding, and first and second derivatives in it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 import torch
 
 _FUNCTION_ERROR = 2.0**-49
-"""Relative error of the elementary functions of NumPy and PyTorch in float64: more than 8 units in the last place."""
+"""Bound on the relative error of the elementary functions of NumPy and PyTorch in float64: 8 machine epsilons."""
 _SLACK = 1e-12
-"""Largest negative argument, of 1, that counts as a rounded zero in `sqrt` and `log`."""
+"""`sqrt` and `log` treat arguments from minus this to 0 as 0, because rounding produces them."""
 
 
 @dataclass(frozen=True, eq=False)
 class Interval:
-    """Intervals [low, high], elementwise. Bounds that are not a number become infinite."""
+    """Intervals [low, high], elementwise. NaN bounds become infinite."""
 
     low: np.ndarray
     high: np.ndarray
@@ -35,7 +35,7 @@ class Interval:
         return cls(np.array(low), np.array(high))
 
     @property
-    def size(self) -> np.ndarray:
+    def magnitude(self) -> np.ndarray:
         """Largest absolute value."""
         return np.maximum(np.abs(self.low), np.abs(self.high))
 
@@ -60,7 +60,7 @@ class Interval:
     def square(self) -> Interval:
         inside = (self.low <= 0) & (self.high >= 0)
         low = np.where(inside, 0.0, np.minimum(np.abs(self.low), np.abs(self.high)))
-        found = _outward(low * low, self.size**2)
+        found = _outward(low * low, self.magnitude**2)
         return Interval(np.maximum(found.low, 0.0), found.high)
 
     def inverse(self) -> Interval:
@@ -69,7 +69,7 @@ class Interval:
         return Interval(np.where(inside, -np.inf, found.low), np.where(inside, np.inf, found.high))
 
     def power(self, n: int) -> Interval:
-        """Returns the interval to an integer power of at least 0."""
+        """Returns the power of the interval with an integer exponent of at least 0."""
         if n == 0:
             return Interval(np.ones_like(self.low), np.ones_like(self.high))
         half = self.power(n // 2)
@@ -79,7 +79,7 @@ class Interval:
 
     def abs(self) -> Interval:
         inside = (self.low <= 0) & (self.high >= 0)
-        return Interval(np.where(inside, 0.0, np.minimum(np.abs(self.low), np.abs(self.high))), self.size)
+        return Interval(np.where(inside, 0.0, np.minimum(np.abs(self.low), np.abs(self.high))), self.magnitude)
 
     def union(self, other: Interval) -> Interval:
         return Interval(np.minimum(self.low, other.low), np.maximum(self.high, other.high))
@@ -108,6 +108,7 @@ def _widen(low: np.ndarray, high: np.ndarray) -> Interval:
 
 
 def _increasing(function: Callable[[np.ndarray], np.ndarray]) -> Callable[[Interval], Interval]:
+    """Extends an increasing function from numbers to intervals."""
     return lambda x: _widen(function(x.low), function(x.high))
 
 
@@ -115,7 +116,7 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
     return np.where(x >= 0, 1 / (1 + np.exp(-np.abs(x))), np.exp(-np.abs(x)) / (1 + np.exp(-np.abs(x))))
 
 
-def _within(x: Interval, low: float, high: float) -> Interval:
+def _clip(x: Interval, low: float, high: float) -> Interval:
     return Interval(np.clip(x.low, low, high), np.clip(x.high, low, high))
 
 
@@ -123,11 +124,11 @@ exp = _increasing(np.exp)
 
 
 def tanh(x: Interval) -> Interval:
-    return _within(_increasing(np.tanh)(x), -1.0, 1.0)
+    return _clip(_increasing(np.tanh)(x), -1.0, 1.0)
 
 
 def sigmoid(x: Interval) -> Interval:
-    return _within(_increasing(_sigmoid)(x), 0.0, 1.0)
+    return _clip(_increasing(_sigmoid)(x), 0.0, 1.0)
 
 
 def _erf(x: np.ndarray) -> np.ndarray:
@@ -135,48 +136,49 @@ def _erf(x: np.ndarray) -> np.ndarray:
 
 
 def erf(x: Interval) -> Interval:
-    return _within(_increasing(_erf)(x), -1.0, 1.0)
+    return _clip(_increasing(_erf)(x), -1.0, 1.0)
 
 
-def _domain(x: Interval) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the lower end, where a rounded zero is zero, and where the argument is in the domain of `sqrt`."""
+def _clip_to_domain(x: Interval) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the lower ends, with rounded zeros set to 0, and a mask of the intervals in the domain of `sqrt`."""
     return np.maximum(x.low, 0.0), x.low >= -_SLACK
 
 
 def _inverse_of_positive(x: Interval) -> Interval:
-    """Returns 1 / x of numbers that are not negative."""
+    """Returns 1 / x for x >= 0."""
     low = np.nextafter(1 / np.maximum(x.high, 0.0), 0.0)
     return Interval(low, np.where(x.low > 0, np.nextafter(1 / np.maximum(x.low, 0.0), np.inf), np.inf))
 
 
 def sqrt(x: Interval) -> Interval:
-    low, valid = _domain(x)
+    low, valid = _clip_to_domain(x)
     found = _widen(np.sqrt(low), np.sqrt(np.maximum(x.high, 0.0)))
     return Interval(np.where(valid, np.maximum(found.low, 0.0), -np.inf), np.where(valid, found.high, np.inf))
 
 
 def log(x: Interval) -> Interval:
-    low, valid = _domain(x)
+    low, valid = _clip_to_domain(x)
     found = _widen(np.log(low), np.log(np.maximum(x.high, 0.0)))
     return Interval(np.where(valid, found.low, -np.inf), np.where(valid, found.high, np.inf))
 
 
 def sin(x: Interval) -> Interval:
-    return cos(x - Interval.from_fraction(Fraction(math.pi / 2)))  # its error of 1e-16 is below
+    # the rounding error of pi / 2 is below 1e-16, and cos widens its result by more
+    return cos(x - Interval.from_fraction(Fraction(math.pi / 2)))
 
 
 def cos(x: Interval) -> Interval:
-    turn = 2 * math.pi
-    margin = 1e-12 * (1 + x.size)
+    period = 2 * math.pi
+    margin = 1e-12 * (1 + x.magnitude)
 
     def contains(phase: float) -> np.ndarray:
-        return np.floor((x.high + margin - phase) / turn) >= np.ceil((x.low - margin - phase) / turn)
+        return np.floor((x.high + margin - phase) / period) >= np.ceil((x.low - margin - phase) / period)
 
     ends = np.cos(x.low), np.cos(x.high)
     low, high = np.minimum(*ends) - 2.0**-50, np.maximum(*ends) + 2.0**-50
     low, high = (np.where(contains(math.pi), -1.0, low), np.where(contains(0.0), 1.0, high))
-    known = x.is_finite & (x.size < 1e8)
-    return _within(Interval(np.where(known, low, -1.0), np.where(known, high, 1.0)), -1.0, 1.0)
+    known = x.is_finite & (x.magnitude < 1e8)
+    return _clip(Interval(np.where(known, low, -1.0), np.where(known, high, 1.0)), -1.0, 1.0)
 
 
 @dataclass(frozen=True, eq=False)

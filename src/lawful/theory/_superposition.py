@@ -103,7 +103,7 @@ def build_network(
         layers: Signals that each affine map computes; the last layer has one signal, the output.
         box: Interval of each input.
         dtype: Dtype of the network.
-        max_units: Largest number of hidden units.
+        max_units: Maximum number of hidden units.
 
     Returns:
         The network, and a description of each signal for `certify`.
@@ -295,7 +295,7 @@ def _bound_term(row: np.ndarray, state: _State, function: Enclosed, points: np.n
     rounding = float(np.abs(weights) @ state.rounding)
     size = float((np.abs(units(reach)) @ np.abs(weights)).max()) + rounding
     values = np.concatenate([units(points[i : i + 1000]) @ weights for i in range(0, len(points), 1000)]) + constant
-    error = float(function.deviation(points, values).size.max())
+    error = float(function.deviation(points, values).magnitude.max())
     error += 2.0**-52 * (len(weights) + 8) * (size + abs(constant))  # the values are computed in float64
     slopes = np.abs(weights)
     if not units.is_input:

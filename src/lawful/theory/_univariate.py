@@ -151,7 +151,7 @@ def partition(function: Enclosed, low: float, high: float, tolerance: float) -> 
             runs = np.split(cells, np.flatnonzero(np.diff(cells) > 1) + 1)
             for run in runs if len(runs) < 50 else [np.arange(cells[0], cells[-1] + 1)]:
                 found = function.deviation(x[run[0] : run[-1] + 2], y[run[0] : run[-1] + 2])
-                error[run] = found.size
+                error[run] = found.magnitude
         bad[open_cells] = ~(error[open_cells] <= tolerance)
         if not bad.any():
             return x, y

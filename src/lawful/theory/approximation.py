@@ -186,10 +186,10 @@ def approximate(
             gelu, which is fitted by least squares and certified afterwards.
         method: For several variables: products as squares, or as in the proof of the universal approximation theorem
             one hidden layer for a sum of exponentials, which is larger, and suits two variables and moderate errors.
-        levels: Number of layers that refine each square. None for the one with the fewest units; 0 for squares in one
-            layer.
+        levels: Number of layers that refine the approximation of each square. None for the number that needs the fewest
+            units; 0 for squares in one layer.
         dtype: Dtype of the network, float32 or float64. None for PyTorch's default dtype.
-        max_units: Largest number of hidden units.
+        max_units: Maximum number of hidden units.
 
     Returns:
         The network, of inputs of shape (*batch, d) and outputs of shape (*batch, 1), and its certificate.

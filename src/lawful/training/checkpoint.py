@@ -77,7 +77,7 @@ class Checkpoints:
 
     Args:
         folder: The folder.
-        root: Folder below which no link is followed. Defaults to `folder`.
+        root: Folder below which symbolic links are not followed. Defaults to `folder`.
     """
 
     def __init__(self, folder: Path, *, root: Path | None = None) -> None:
@@ -113,7 +113,7 @@ class Checkpoints:
             rank: Rank of the process. Rank 0 writes the metadata.
             world_size: Number of processes.
             barrier: Waits for all processes.
-            share: Returns the text of rank 0 in every process.
+            share: Broadcasts the text of rank 0 to every process.
         """
         metadata = _json.dump(checkpoint.metadata).encode()
         if len(metadata) > _MAX_METADATA_BYTES:
@@ -280,7 +280,7 @@ def load_module_state(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 
 @contextmanager
 def _preserve_module(module: nn.Module) -> Iterator[None]:
-    """Restores buffers and train/eval modes on exit, and clears gradients."""
+    """On exit, restores the buffers and the train or eval modes, and clears the gradients."""
     registered = [(part, dict(part._buffers)) for part in module.modules()]
     buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
     modes = [(part, part.training) for part in module.modules()]
@@ -583,7 +583,7 @@ def _load_tensors(paths: Sequence[Path], sharded_like: _ShardedLike, *, root: Pa
     Args:
         paths: The files.
         sharded_like: Which tensors to load as shards of a DTensor.
-        root: Folder below which no link is followed.
+        root: Folder below which symbolic links are not followed.
 
     Raises:
         ValueError: If a header is invalid, or shards overlap or are missing.

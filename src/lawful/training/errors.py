@@ -1,4 +1,4 @@
-"""Errors of a training, and the messages that users see."""
+"""Errors of training, and the messages that users see."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class NonFiniteError(ArithmeticError):
 
 
 class TrainingFailed(RuntimeError):
-    """A training stopped early. The message says why and how to resume.
+    """Training stopped early. The message says why and how to resume.
 
     Args:
-        message: The message.
+        message: The error message.
         run: The run, if its folder was created.
     """
 

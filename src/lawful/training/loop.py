@@ -88,7 +88,7 @@ class _TrainingLoop:
             save: Called after a step that needs a checkpoint: with True if it is due, with False if it is only the
                 best evaluation so far.
             checkpoint_every: Steps between checkpoints.
-            checkpoint_seconds: Largest time between checkpoints.
+            checkpoint_seconds: Maximum time between checkpoints.
             stop: Set by a signal.
         """
         try:

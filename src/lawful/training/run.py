@@ -32,7 +32,7 @@ from lawful._files import (
 from lawful._names import csv_text, quote
 from lawful.checking.formatting import format_number
 from lawful.training.checkpoint import Checkpoints, _contiguous_copies
-from lawful.training.storage import _read_last_metrics, _read_metrics, _seal_lines
+from lawful.training.storage import _format_lines, _read_last_metrics, _read_metrics
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -289,7 +289,7 @@ class Run:
 
     def save_metrics(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Writes `metrics.jsonl`."""
-        self.write("metrics.jsonl", _seal_lines(lines))
+        self.write("metrics.jsonl", _format_lines(lines))
 
     def save_results(self, results: Mapping[str, Any]) -> None:
         """Writes `results.json`. Numbers that are not finite become null."""
@@ -320,7 +320,7 @@ def runs(folder: Path | str = RUNS, *, root: Path | None = None) -> list[Run]:
 
     Args:
         folder: The folder.
-        root: Folder below which no link is followed.
+        root: Folder below which symbolic links are not followed.
     """
     opened = []
     for name in list_folder(Path(folder), root=root):

@@ -152,7 +152,7 @@ class TrainerConfig(Config):
     checkpoint_every: Annotated[int, Range(1, 10**9)] = 1000
     """Steps between checkpoints. The best evaluation and the last step are saved as well."""
     checkpoint_minutes: Annotated[float, Range(0, 10**6)] = 10.0
-    """Largest time between checkpoints, in minutes; 0 disables it."""
+    """Maximum time between checkpoints, in minutes; 0 disables it."""
     keep_checkpoints: Annotated[int, Range(1, 10**6)] = 2
     """Number of checkpoints to keep besides the best."""
     tensorboard: bool = False

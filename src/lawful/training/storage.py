@@ -25,13 +25,13 @@ class _MetricsLog:
         path: The file.
         step: Step from which training resumes; later lines, left by a crash, are removed.
         seconds: Training time up to that step.
-        root: Folder below which no link is followed.
+        root: Folder below which symbolic links are not followed.
     """
 
     def __init__(self, path: Path, *, step: int = 0, seconds: float = 0.0, root: Path | None = None) -> None:
         self._crc = 0
         if os.path.lexists(path):
-            text = _seal_lines(_read_metrics(path, root=root, up_to=step))
+            text = _format_lines(_read_metrics(path, root=root, up_to=step))
             self._crc = int(text[-11:-3], 16) if text else 0
             write_file(path, text, root=root)
         self._file = io.TextIOWrapper(open_append(path, root=root), encoding="utf-8")
@@ -42,14 +42,14 @@ class _MetricsLog:
         """Appends the metrics of a step. Values that are not finite are written as null."""
         now = time.monotonic()
         finite = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-        line, self._crc = _seal({"step": step, **finite, "time": round(now - self._start, 4)}, self._crc)
+        line, self._crc = _add_checksum({"step": step, **finite, "time": round(now - self._start, 4)}, self._crc)
         self._file.write(line)
         if now - self._flushed > 1:
             self._file.flush()
             self._flushed = now
 
     def flush(self) -> None:
-        """Passes all lines to the system."""
+        """Flushes all lines to the operating system."""
         self._file.flush()
 
     def sync(self) -> None:
@@ -62,31 +62,31 @@ class _MetricsLog:
             self._file.close()
 
 
-_SEAL = re.compile(r', "crc": "([0-9a-f]{8})"}\n?')
-"""End of a line: the CRC-32 of the line without it and of the lines before."""
+_CHECKSUM = re.compile(r', "crc": "([0-9a-f]{8})"}\n?')
+"""End of a line: the CRC-32 of this line, without the checksum, and of all lines before."""
 
 
-def _seal(line: Mapping[str, Any], crc: int) -> tuple[str, int]:
-    """Returns a line with its checksum, and the checksum. It continues that of the line before."""
+def _add_checksum(line: Mapping[str, Any], crc: int) -> tuple[str, int]:
+    """Returns a line with its checksum, and the checksum, which also covers the lines before (`crc` is theirs)."""
     text = json.dumps(line)
     crc = zlib.crc32(text.encode(), crc)
     return f'{text[:-1]}, "crc": "{crc:08x}"}}\n', crc
 
 
-def _seal_lines(lines: Iterable[Mapping[str, Any]]) -> str:
+def _format_lines(lines: Iterable[Mapping[str, Any]]) -> str:
     texts, crc = [], 0
     for line in lines:
-        text, crc = _seal(line, crc)
+        text, crc = _add_checksum(line, crc)
         texts.append(text)
     return "".join(texts)
 
 
 def _read_metrics(path: Path, *, root: Path | None = None, up_to: int | None = None) -> Iterator[dict[str, Any]]:
-    """Reads the lines of `metrics.jsonl`, except for a last one that a crash has cut off.
+    """Reads the lines of `metrics.jsonl`. A last line that a crash left incomplete is skipped.
 
     Args:
         path: The file.
-        root: Folder below which no link is followed.
+        root: Folder below which symbolic links are not followed.
         up_to: Last step to read. Later lines may be damaged.
 
     Raises:
@@ -114,34 +114,36 @@ def _read_last_metrics(path: Path, *, root: Path | None = None) -> dict[str, Any
             texts = file.read().decode(errors="replace").splitlines(keepends=True)
     except FileNotFoundError:
         return None
-    return max(_parse_metrics(texts, path, cut=start > 0), key=lambda line: line["step"], default=None)
+    return max(_parse_metrics(texts, path, skip_first=start > 0), key=lambda line: line["step"], default=None)
 
 
 def _parse_metrics(
-    texts: Iterable[str], path: Path, *, up_to: int | None = None, cut: bool = False
+    texts: Iterable[str], path: Path, *, up_to: int | None = None, skip_first: bool = False
 ) -> Iterator[dict[str, Any]]:
     """Parses lines and checks their checksums. Files without checksums may have invalid lines, which are skipped.
 
     Args:
         texts: The lines.
         path: The file, for the error.
-        up_to: Last step; damage after it is no error.
-        cut: Whether lines are missing before the first; it is skipped then.
+        up_to: Last step to check. Damaged lines after it are not an error.
+        skip_first: Whether the text starts inside the file. The first line may then be incomplete and is skipped.
     """
-    sealed: bool | None = None
+    has_checksums: bool | None = None
     crc, last = 0, None
     for number, text in enumerate(texts, 1):
-        seal = _SEAL.fullmatch(text, max(0, len(text) - 20 - text.endswith("\n")))
-        if sealed is None:
-            sealed = seal is not None
-            if cut:
-                crc = int(seal[1], 16) if seal else 0
+        match = _CHECKSUM.fullmatch(text, max(0, len(text) - 20 - text.endswith("\n")))
+        if has_checksums is None:
+            has_checksums = match is not None
+            if skip_first:
+                crc = int(match[1], 16) if match else 0
                 continue
         line = _parse_line(text)
-        if sealed and seal is not None:
-            crc = zlib.crc32(f"{text[: seal.start()]}}}".encode(), crc)
-        if sealed != (seal is not None) or (seal is not None and (line is None or crc != int(seal[1], 16))):
-            if (seal is None and not text.endswith("\n")) or (up_to is not None and last is not None and last >= up_to):
+        if has_checksums and match is not None:
+            crc = zlib.crc32(f"{text[: match.start()]}}}".encode(), crc)
+        if has_checksums != (match is not None) or (match is not None and (line is None or crc != int(match[1], 16))):
+            if (match is None and not text.endswith("\n")) or (
+                up_to is not None and last is not None and last >= up_to
+            ):
                 return
             raise ValueError(
                 f"line {number} of {quote(path)} does not match its checksum: "
@@ -149,7 +151,7 @@ def _parse_metrics(
             )
         if line is not None:
             last = line["step"]
-            if sealed:
+            if has_checksums:
                 del line["crc"]
             yield line
 

@@ -66,7 +66,7 @@ from lawful.training.storage import _average_metrics, _MetricsLog
 _OPTIONS_OF_STEPS = (
     *("precision", "compile", "parallel", "checkpoint_every", "checkpoint_minutes", "keep_checkpoints", "tensorboard"),
 )
-"""Trainer options that a training without steps does not have."""
+"""Trainer options that need training steps."""
 
 
 def train(
@@ -163,7 +163,7 @@ class _Overrides:
             if name not in changed or _json.to_json(changed[name][1]) != _json.to_json(value):
                 raise ValueError(f"override {name}={value!r} is not what the setup has: set it in the setup as well")
 
-    def explain_data(self, run: Run, seed: int) -> bool:
+    def explains_data_change(self, run: Run, seed: int) -> bool:
         """Returns whether the data have changed only because of the overrides."""
         if not self.values or not isinstance(self.original, Recipe):
             return False
@@ -173,7 +173,7 @@ class _Overrides:
 
 
 class _TrainingSession:
-    """Runs one training process: set up or resume, loop, report."""
+    """Training in one process: sets up or resumes the run, runs the loop and writes the report."""
 
     def __init__(
         self,
@@ -232,7 +232,7 @@ class _TrainingSession:
             self.loggers.active.clear()
 
     def prepare(self) -> None:
-        """Chooses the number of threads, creates or opens the run, and restores a checkpoint."""
+        """Chooses the number of threads, creates or opens the run folder, and restores a checkpoint."""
         if _keep_freed_memory():
             self.console.note("freed memory is kept for the next step")
         changed = [name for name in _OPTIONS_OF_STEPS if not _json.is_default(self.config, name)]
@@ -328,7 +328,7 @@ class _TrainingSession:
         run.verify("config.json")
         changed = _changed_options(self.recipe, self.setup, self.config, run)
         self.overrides.check(changed, run)
-        if run.config.get("data", "") != self.setup.data_fingerprint and not self.overrides.explain_data(
+        if run.config.get("data", "") != self.setup.data_fingerprint and not self.overrides.explains_data_change(
             run, self.config.seed
         ):
             raise ValueError(f"cannot resume {quote(run.path)}: its data, or their split, have changed")
@@ -455,7 +455,7 @@ class _TrainingSession:
         return run
 
     def restore_best_weights(self) -> None:
-        """Loads the weights of the best evaluation if the setup asks for it, and otherwise the last average."""
+        """Loads the weights of the best evaluation if the setup asks for it, or else the latest EMA weights if any."""
         early_stopping, ema = self.progress.early_stopping, self.loop.ema
         best = early_stopping.best_step
         restore = self.setup.patience is not None or self.setup.restore_best
@@ -482,7 +482,7 @@ class _TrainingSession:
         return f"{self.processes.command} train --resume {(self.ensemble or self.opened_run).path}"
 
     def log_failure(self, error: BaseException, message: str | None) -> None:
-        """Writes the failure to the log, and the report, if the disk allows it."""
+        """Writes the failure to the log, and writes the report. Errors of writing are ignored."""
         if self.run is None or self.processes.rank or not self.run.path.is_dir():
             return
         with suppress(Exception):
@@ -503,11 +503,11 @@ class _TrainingSession:
 # ------------------------------------------------------------ checkpoints of the loop
 
 _BEST_SECONDS = 5.0
-"""Shortest time between two checkpoints of better evaluations."""
+"""Minimum time between two checkpoints that are saved because an evaluation is the best so far."""
 
 
 class _CheckpointWriter:
-    """Writes checkpoints. A best one that follows another within seconds waits in memory.
+    """Writes checkpoints. If evaluations improve within seconds, only the latest best checkpoint is kept, in memory.
 
     A single process copies the state and writes the copy in a thread, while training goes on. Several processes write
     together, between two steps.
@@ -516,8 +516,8 @@ class _CheckpointWriter:
         checkpoints: Where to write.
         loop: The loop.
         keep: Number of checkpoints to keep besides the best.
-        before_save: Called before each checkpoint, between two steps.
-        sync: Called before each checkpoint is written; it may be slow.
+        before_save: Called before each checkpoint, in the training thread.
+        sync: Called before each checkpoint, in the thread that writes it; it may be slow.
     """
 
     def __init__(
@@ -537,7 +537,7 @@ class _CheckpointWriter:
         self.error: BaseException | None = None
 
     def save(self, checkpoint: Checkpoint, *, due: bool) -> None:
-        """Saves a checkpoint, at once if it is due."""
+        """Saves a checkpoint. If it is not due, it may wait in memory."""
         if self.loop.processes.world_size == 1:
             checkpoint = checkpoint.copy_to_cpu()
             if not due and time.monotonic() < self.saved_at + _BEST_SECONDS:
@@ -547,7 +547,7 @@ class _CheckpointWriter:
         self._save(checkpoint)
 
     def save_pending(self) -> None:
-        """Saves the checkpoint that waits in memory, if it is still the best."""
+        """Writes the checkpoint that waits in memory, if it is still the best."""
         if self.pending is not None and self.pending.step == self.loop.progress.early_stopping.best_step:
             self._save(self.pending)
 
@@ -602,7 +602,7 @@ class _LoopState:
 
     Args:
         loop: The loop.
-        seed: Seed of a process that no checkpoint knows.
+        seed: Random seed of processes without a saved random state, such as those of a larger world size.
     """
 
     def __init__(self, loop: _TrainingLoop, *, seed: int) -> None:
@@ -680,7 +680,7 @@ class _LoopState:
 def _train_ensemble(
     recipe: Recipe, config: TrainerConfig, output_dir: Path, resume: Run | None, loggers: list[Logger]
 ) -> Run:
-    """Trains each member that is not finished in a run inside the run, and combines them."""
+    """Trains each unfinished member in a run folder of its own inside the ensemble's, and combines the models."""
     run, stack = resume, ExitStack()
     try:
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -759,7 +759,7 @@ def _thread_counts() -> list[int]:
 
 
 def _fastest(step: Callable[[], object], counts: Sequence[int], *, steps: int = 5) -> tuple[int, dict[int, float]]:
-    """Returns the fastest number of threads, and the seconds per step with each. More threads must save 10 %.
+    """Returns the fastest number of threads, and the seconds per step with each. More threads must be 10 % faster.
 
     Args:
         step: A step without side effects.
@@ -790,7 +790,7 @@ def _keep_freed_memory() -> bool:
     """Makes glibc keep freed memory, and returns whether it does.
 
     A step frees and allocates the same sizes over and over. By default glibc returns large blocks to the system, which
-    then clears every page again. Results do not change. What loading the data has freed is returned first.
+    then clears every page again. Results do not change. Memory freed before the call is returned to the system.
     """
     try:
         library = ctypes.CDLL(None)

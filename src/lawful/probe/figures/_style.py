@@ -111,7 +111,7 @@ def save(figure: Figure, path: str | Path, *, root: Path | None = None) -> None:
     Args:
         figure: The figure.
         path: The file.
-        root: Folder below which no link is followed, such as that of a run.
+        root: Folder below which symbolic links are not followed, such as that of a run.
     """
     path = Path(path)
     if path.suffix not in (".svg", ".png"):

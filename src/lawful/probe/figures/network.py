@@ -35,7 +35,7 @@ class Network:
 
 
 def network_diagram(*networks: Network, positions: Sequence[Numbers]) -> Figure:
-    """Draws networks side by side: positive weights blue, negative red, line width relative to the layer's largest.
+    """Draws networks side by side: positive weights blue, negative ones red, line widths relative to each layer.
 
     Args:
         networks: Networks, such as before and after training.

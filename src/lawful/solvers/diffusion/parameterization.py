@@ -138,8 +138,8 @@ def convert(
 
     $$y' = \frac{b}{b'} \, y + \frac{a - a'}{b'} \, x$$
 
-    A conversion that does not exist raises an error: from noise or score where $\alpha = 0$, and to noise or score
-    where $\sigma = 0$.
+    $a, b$ and $a', b'$ are the coefficients of the source and of the target. A conversion that does not exist raises an
+    error: from noise or score where $\alpha = 0$, and to noise or score where $\sigma = 0$.
 
     Args:
         y: Prediction.
@@ -196,7 +196,7 @@ def denoiser(network: Denoiser, path: GaussianPath, *, prediction: Prediction) -
 
 
 def claims() -> Iterator[Claim]:
-    """Converting a prediction and back returns it."""
+    """Converting a prediction to another type and back does not change it."""
     path = variance_preserving()
     kinds = (SCORE, NOISE, DENOISED, VELOCITY, FLOW, preconditioned(0.7))
     inputs = transformed(lambda x: 1 + torch.sigmoid(x), "n 2")
