@@ -31,10 +31,8 @@ def approximate(
         error: Maximum error on the box, including rounding.
         output: Folder to write.
         activation: relu, or for one variable tanh, sigmoid, softplus, silu or gelu.
-        method: For several variables. squares builds products from squares, in several layers; exponentials has one
-            hidden layer, built from a sum of exponentials.
-        levels: Number of layers that refine the approximation of each square. By default, the number that needs the
-            fewest units.
+        method: For several variables: products built from squares, or one hidden layer from a sum of exponentials.
+        levels: Number of layers that refine each approximate square. Defaults to the number with the fewest units.
         dtype: Dtype of the network.
         max_units: Maximum number of hidden units.
     """

@@ -234,7 +234,7 @@ class _TrainingSession:
     def prepare(self) -> None:
         """Chooses the number of threads, creates or opens the run folder, and restores a checkpoint."""
         if _keep_freed_memory():
-            self.console.note("freed memory is kept for the next step")
+            self.console.note("glibc keeps freed memory for the next step")
         changed = [name for name in _OPTIONS_OF_STEPS if not _json.is_default(self.config, name)]
         if changed and not self.setup.steps:
             raise ValueError(f"{', '.join(changed)} would be ignored: the model is fitted without training steps")
