@@ -1,9 +1,12 @@
 import ctypes
 import random
 import resource
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +17,7 @@ from torch import nn
 from lawful.data.batches import ShuffledBatches
 from lawful.training import Checkpoints, OptimizerStep, Run, TrainerConfig, TrainingFailed, TrainingSetup, train
 from lawful.training import trainer as trainer_module
-from lawful.training.trainer import _fastest, _keep_freed_memory, _thread_counts
+from lawful.training.trainer import _fastest, _keep_freed_memory, _return_freed_memory, _thread_counts
 
 ENGINE = TrainerConfig(threads=1, checkpoint_every=4, law_cases=0)
 
@@ -253,9 +256,40 @@ def test_freed_memory_is_kept():
     assert page_faults() < 50 * 2_000_000 // 4096 / 10
 
 
+KEPT_BYTES = """
+import resource, torch
+from contextlib import nullcontext
+from lawful.training.trainer import _keep_freed_memory, _return_freed_memory
+
+def resident_bytes():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+_keep_freed_memory()
+with {context}():
+    before = resident_bytes()
+    blocks = [torch.ones(500_000) for _ in range(40)]
+    above = torch.ones(5000)  # keeps the top of the heap in use
+    del blocks
+    print(resident_bytes() - before)
+"""
+
+
+@pytest.mark.skipif(not has_mallopt() or not Path("/proc/self/statm").exists(), reason="another C library")
+def test_an_evaluation_returns_large_freed_blocks():
+    def kept_bytes(context):
+        code = KEPT_BYTES.format(context=context)
+        return int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+
+    assert kept_bytes("nullcontext") > 60e6
+    assert kept_bytes("_return_freed_memory") < 20e6
+
+
 def test_other_c_libraries_are_ignored(monkeypatch):
     def without(name):
         raise OSError("no library")
 
     monkeypatch.setattr(trainer_module.ctypes, "CDLL", without)
     assert _keep_freed_memory() is False
+    with _return_freed_memory():
+        pass

@@ -13,6 +13,8 @@ from torch.utils import _pytree as pytree
 
 _MAX_DENSE_ROWS = 2**16
 """With more rows, an indexed part is encoded when it is read in turn."""
+_BATCH_ROWS = 2**13
+"""Number of rows that are encoded at a time."""
 
 Block = tuple[Float[Tensor, "m k"], Int[Tensor, " n"] | None]
 """Features of the different values of a column, and the index of the value of each row; or features of each row."""
@@ -61,7 +63,7 @@ class EncodedRows(Tensor):
             return self.encode(rows)
         return EncodedRows(self._blocks, rows.to(torch.int32) if self._rows is None else self._rows[rows])
 
-    def batches(self, size: int = _MAX_DENSE_ROWS) -> Iterator[Float[Tensor, "b d"]]:
+    def batches(self, size: int = _BATCH_ROWS) -> Iterator[Float[Tensor, "b d"]]:
         """Yields all rows as plain tensors."""
         for start in range(0, len(self), size):
             yield self.encode(slice(start, start + size))

@@ -16,7 +16,7 @@ from lawful.data._encoded_rows import EncodedRows
 from lawful.data.table_encoding import Column
 from lawful.data.tables import table_of
 
-_HASHED_ROWS = 2**16
+_HASHED_ROWS = 2**13
 
 
 def fingerprint(*tensors: Tensor) -> str:

@@ -161,7 +161,7 @@ def leaks(parts: Mapping[str, Shaped[Tensor, "_ *shape"]], *, max_pairs: int = 5
     return tuple(results)
 
 
-_HASHED_ROWS = 2**16
+_HASHED_ROWS = 2**13
 
 
 def _digests(x: Tensor) -> Int[np.ndarray, " n"]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from lawful.laws import Claim, batch_independence, shape, sums_to_one
 from lawful.models.linear import one_hot
 
-_MAX_DISTANCES = 2**20  # distances held at a time
+_MAX_DISTANCES = 2**17  # distances held at a time
 
 
 class KNearest(nn.Module):

@@ -7,8 +7,8 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -442,7 +442,7 @@ class _TrainingSession:
             return run
         setup = self.setup = replace(self.setup, model=model.cpu())
         run.save_weights(setup.model.state_dict())
-        with eval_mode(setup.model), _evaluation_console(self.console):
+        with eval_mode(setup.model), _evaluation_console(self.console), _return_freed_memory():
             if not isinstance(self.recipe, TrainingSetup):
                 self.say("evaluating the trained model")
             results = {} if isinstance(self.recipe, TrainingSetup) else self.recipe.finish(run, setup)
@@ -714,7 +714,7 @@ def _train_ensemble(
         run.save_weights(setup.model.state_dict())
         run.save_metrics(_average_metrics(member.metrics for member in trained))
         console.say("evaluating the ensemble")
-        with _evaluation_console(console):
+        with _evaluation_console(console), _return_freed_memory():
             results = recipe.finish(run, setup)
             verdicts = _check_trained_model(setup, config)
         run.save_results({"members": len(models), **results})
@@ -792,6 +792,30 @@ def _keep_freed_memory() -> bool:
     A step frees and allocates the same sizes over and over. By default glibc returns large blocks to the system, which
     then clears every page again. Results do not change. Memory freed before the call is returned to the system.
     """
+    return _set_malloc_thresholds(mmap=2**30, trim=2**31 - 1)
+
+
+@contextmanager
+def _return_freed_memory() -> Iterator[None]:
+    """Makes glibc return large freed blocks to the system, as by default.
+
+    An evaluation allocates many different sizes. Kept memory is then split into pieces that do not fit the next block,
+    and the process grows. Afterwards the thresholds are the largest that glibc chooses by itself.
+    """
+    _set_malloc_thresholds(mmap=2**20, trim=2**20)
+    try:
+        yield
+    finally:
+        _set_malloc_thresholds(mmap=2**25, trim=2**26)
+
+
+def _set_malloc_thresholds(*, mmap: int, trim: int) -> bool:
+    """Sets glibc's thresholds in bytes, after it has returned all freed memory, and returns whether it was possible.
+
+    Args:
+        mmap: From this size on, a block is mapped for itself, and returned when it is freed.
+        trim: Size of the freed memory at the top of the heap from which on it is returned.
+    """
     try:
         library = ctypes.CDLL(None)
         mallopt, malloc_trim = library.mallopt, library.malloc_trim
@@ -799,4 +823,4 @@ def _keep_freed_memory() -> bool:
         return False
     malloc_trim(0)
     trim_threshold, mmap_threshold = -1, -3
-    return bool(mallopt(mmap_threshold, 2**30)) and bool(mallopt(trim_threshold, 2**31 - 1))
+    return bool(mallopt(mmap_threshold, mmap)) and bool(mallopt(trim_threshold, trim))
