@@ -40,6 +40,8 @@ HOSTILE = (
 FILE_LINKS = ("file", "relative", "dangling", "loop", "zero", "pipe", "hard", "same")
 FOLDER_LINKS = ("folder", "relative folder", "dangling folder")
 SECONDS = 60
+ADDRESSES = {"href", "src", "xlink:href", "action", "formaction", "data", "poster", "srcset", "background", "ping"}
+"""Attributes whose value a browser opens. Others, such as `aria-label` and `alt`, are text."""
 
 
 def digest(folder):
@@ -127,7 +129,10 @@ class Tags(HTMLParser):
         if tag in ("iframe", "object", "embed", "base", "form"):
             self.found.append(tag)
         for name, value in attributes:
-            if name.startswith("on") or (value or "").strip().lower().startswith("javascript:"):
+            address = "".join(
+                c for c in value or "" if c > " "
+            ).lower()  # browsers ignore spaces and control characters
+            if name.startswith("on") or name == "srcdoc" or (name in ADDRESSES and address.startswith("javascript:")):
                 self.found.append(f"{tag} {name}={value}")
             if tag == "script" and name == "src":
                 self.found.append("script with src")
