@@ -283,3 +283,18 @@ def test_a_pipe_to_head_ends_quietly(words):
 def test_version(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"lawful {version('lawful')}\n"
+
+
+def test_the_list_of_commands_has_a_line_each(capsys):
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert "Export a trained model" in text
+    assert "Batch size and sequence length are dynamic" not in text
+    assert "lawful --version" in text
+    assert main(["export", "--help"]) == 0
+    assert "Batch size and sequence length are dynamic" in capsys.readouterr().out
+
+
+def test_a_misspelled_command(capsys):
+    assert main(["chek", "module.py"]) == 4
+    assert "there is no command chek: did you mean check? See lawful --help" in capsys.readouterr().err

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
 import tyro
 
 from lawful._files import LinkError
+from lawful._names import quote
+from lawful._suggest import did_you_mean
 from lawful.cli.approximate import approximate
 from lawful.cli.check import check, discover, laws
 from lawful.cli.console import INTERNAL, INTERRUPTED, USAGE, discard_output, optional_values, say
@@ -53,24 +56,18 @@ def _run(args: list[str]) -> int:
         return train(args[1:])
     if args[:1] == ["approximate"] and args[1:2] != ["-h"] and args[1:] and re.match("-[^-]", args[1]):
         args[1] = f"({args[1]})"  # an expression such as -x is not an option
+    name = args[0] if args else ""
+    if name and not name.startswith("-") and name not in _COMMANDS:
+        say(f"error: there is no command {quote(name)}{did_you_mean(name, _COMMANDS)} See lawful --help")
+        return USAGE
     with optional_values():
+        if name in _COMMANDS:
+            return tyro.cli(_COMMANDS[name], prog=f"lawful {name}", args=args[1:])
         return tyro.extras.subcommand_cli_from_dict(
-            {
-                "check": check,
-                "discover": discover,
-                "laws": laws,
-                "train": _train,
-                "runs": runs,
-                "predict": predict,
-                "generate": generate,
-                "sample": sample,
-                "score": score,
-                "inpaint": inpaint,
-                "export": export,
-                "approximate": approximate,
-            },
+            {key: _summary(command) for key, command in _COMMANDS.items()},
             prog="lawful",
-            description="Building blocks of modern machine learning on PyTorch, with the laws they satisfy.",
+            description="Building blocks of modern machine learning on PyTorch, with the laws they satisfy.\n\n"
+            "lawful COMMAND --help shows the options of a command, lawful --version the version.",
             args=args,
         )
 
@@ -78,3 +75,29 @@ def _run(args: list[str]) -> int:
 def _train() -> int:
     """Train a model on your data or on built-in data. lawful train --help lists the recipes."""
     return USAGE
+
+
+_COMMANDS: dict[str, Callable[..., int]] = {
+    "check": check,
+    "discover": discover,
+    "laws": laws,
+    "train": _train,
+    "runs": runs,
+    "predict": predict,
+    "generate": generate,
+    "sample": sample,
+    "score": score,
+    "inpaint": inpaint,
+    "export": export,
+    "approximate": approximate,
+}
+
+
+def _summary(command: Callable[..., int]) -> Callable[[], int]:
+    """Returns a stand-in for a command in the list of commands, with the first paragraph of its help."""
+
+    def summary() -> int:
+        return USAGE
+
+    summary.__doc__ = inspect.cleandoc(command.__doc__ or "").partition("\n\n")[0]
+    return summary
