@@ -131,7 +131,7 @@ def seeded_claims(claims: Iterable[Claim], seed: int = 0) -> Iterable[Claim]:
 def _class_location(source: type) -> tuple[str, int]:
     """Finds a class by its name: `inspect.getsourcelines` would parse the whole file."""
     file = inspect.getsourcefile(source) or ""
-    pattern = re.compile(rf"\s*class {source.__name__}\b")
+    pattern = re.compile(rf"\s*class {re.escape(source.__name__)}\b")
     return file, next((n for n, line in enumerate(linecache.getlines(file), start=1) if pattern.match(line)), 0)
 
 

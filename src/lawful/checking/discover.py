@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -232,18 +233,20 @@ def _write_claims(laws: list[Law], name: str, construction: str, module: str, in
     text, words = _write_inputs(inputs)
     imported = sorted({"Claim", *(law.name for law in laws), *words}, key=lambda w: (w.islower(), w))
     known = construction.partition("(")[0].isidentifier()
+    module = module if all(part.isidentifier() for part in module.split(".")) else ""
     head = ["from collections.abc import Iterator", ""]
     head += ["from lawful.laws import (", *(f"    {word}," for word in imported), ")"]
     groups = sorted({type(p).__name__ for law in laws for p in law.parameters.values() if isinstance(p, Group)})
     head[1:1] = [f"from lawful.groups import {', '.join(groups)}"] if groups else []
     head += [f"from {module} import {re.split('[.(]', construction)[0]}"] if module and known else []
-    body = ["", "", "def claims() -> Iterator[Claim]:", f'    """The laws of {name}."""']
+    described = name if name.isprintable() and not {'"', "\\"} & set(name) else "a map"
+    body = ["", "", "def claims() -> Iterator[Claim]:", f'    """The laws of {described}."""']
     if not laws:
         return "\n".join([*head, *body, "    yield from ()", ""])
     body += [f"    module = {construction if known else '...  # your module'}"]
     body += [f"    inputs = {text}"]
     body += ["    for law in (", *(f"        {law}," for law in laws), "    ):"]
-    body += [f'        yield Claim(law, module, inputs, name="{name}")']
+    body += [f"        yield Claim(law, module, inputs, name={json.dumps(name)})"]
     return "\n".join([*head, *body, ""])
 
 

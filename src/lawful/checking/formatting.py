@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from lawful._names import printable, quote
 from lawful.checking.verdict import Counterexample, Report, TensorValue, Verdict
 
 STATUS_COLORS = {
@@ -81,7 +82,7 @@ def _verdicts_html(verdicts: Iterable[Verdict], *, caption: str = "") -> str:
     rows = []
     for verdict in verdicts:
         details = "\n".join(verdict_details(verdict))
-        facts = html.escape(verdict_line(verdict).removeprefix(f"{verdict.target}  {verdict.law}").strip())
+        facts = html.escape(_verdict_facts(verdict))
         below = f'<pre style="margin: 0; text-align: left">{html.escape(details)}</pre>' if details else ""
         color = _HTML_COLORS[STATUS_COLORS[verdict.status]]
         rows.append(
@@ -97,8 +98,15 @@ def _verdicts_html(verdicts: Iterable[Verdict], *, caption: str = "") -> str:
 
 
 def verdict_line(verdict: Verdict) -> str:
-    """Returns the verdict in one line, without its status."""
-    parts = [f"{verdict.target}  {verdict.law}"]
+    """Returns the verdict in one line, without its status and without control characters.
+
+    Further lines of a message are indented.
+    """
+    return f"{quote(verdict.target)}  {quote(verdict.law)}  {printable(_verdict_facts(verdict))}".rstrip()
+
+
+def _verdict_facts(verdict: Verdict) -> str:
+    """Returns the facts of a law that held, and otherwise the reason."""
     if verdict.status == "held":
         facts = [f"{verdict.cases} cases"]
         if verdict.timed_out:
@@ -108,14 +116,12 @@ def verdict_line(verdict: Verdict) -> str:
         facts += _varied_inputs(verdict)
         if verdict.worst is not None:
             facts.append(f"largest residual {format_number(verdict.worst)} × noise")
-        parts.append(", ".join(facts))
-    elif verdict.reason:
-        parts.append(verdict.reason + (" (timed out)" if verdict.timed_out else ""))
-    return "  ".join(parts)
+        return ", ".join(facts)
+    return verdict.reason + (" (timed out)" if verdict.timed_out else "") if verdict.reason else ""
 
 
 def verdict_details(verdict: Verdict) -> list[str]:
-    """Returns the lines below a verdict: formula, counterexample and notes."""
+    """Returns the lines below a verdict, without control characters: formula, counterexample and notes."""
     lines = []
     if verdict.status == "refuted":
         lines.append(verdict.formula)
@@ -123,7 +129,7 @@ def verdict_details(verdict: Verdict) -> list[str]:
         lines += _counterexample_lines(verdict.counterexample, verdict.cases)
         lines += _varied_inputs(verdict)
     lines += [f"note: {note}" for note in verdict.notes]
-    return lines
+    return [printable(line) for line in lines]
 
 
 def _varied_inputs(verdict: Verdict) -> list[str]:

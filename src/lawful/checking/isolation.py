@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from lawful._names import quote
 from lawful.checking.verdict import Discovery, Report, Verdict
 
 _START_SECONDS = 60.0
@@ -156,7 +157,9 @@ class _Worker:
             if not finished and (not new or (self.single_target and len(self.verdicts) == self.size)):
                 break  # without another child, which would import PyTorch only to find nothing left
             if not finished and self.request.discover and crashes == _MAX_CRASHES:
-                self.result.target_error = f"{self.request.target}: {new[0].reason}, {_MAX_CRASHES} laws in a row"
+                self.result.target_error = (
+                    f"{quote(self.request.target)}: {new[0].reason}, {_MAX_CRASHES} laws in a row"
+                )
                 break
 
     def stop(self) -> None:
@@ -233,7 +236,7 @@ class _Worker:
 
     def _give_up(self, current: dict[str, Any], reason: str) -> None:
         if "started" not in current:
-            self.result.target_error = f"{self.request.target or 'lawful'}: {reason} during import"
+            self.result.target_error = f"{quote(self.request.target or 'lawful')}: {reason} during import"
             return
         self._add(current, Verdict("error", current["law"], current["formula"], current["target"], reason))
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lawful._files import write_file
+from lawful._names import printable, quote
 
 Status = Literal["held", "refuted", "vacuous", "inapplicable", "waived", "error"]
 
@@ -324,7 +325,8 @@ class Discovery:
     @property
     def heading(self) -> str:
         """The target and the mode in which it was tested."""
-        return f"{self.target}, tested in {self.mode}" if self.mode else self.target
+        target = quote(self.target)
+        return f"{target}, tested in {self.mode}" if self.mode else target
 
     @property
     def summary(self) -> str:
@@ -367,7 +369,7 @@ class Discovery:
         """Returns the heading, the rows and the summary as text; `all` as in `rows`."""
         rows = self.rows(all=all)
         width = max((len(law) for _, law, details in rows if details), default=0)
-        lines = [f"{status:<8} {law:<{width}}  {details}".rstrip() for status, law, details in rows]
+        lines = [printable(f"{status:<8} {law:<{width}}  {details}".rstrip()) for status, law, details in rows]
         return "\n".join([self.heading, *lines, self.summary])
 
     def __str__(self) -> str:

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lawful._files import write_file
+from lawful._names import printable, quote
 from lawful.checking.formatting import STATUS_COLORS, report_summary, to_sarif, verdict_details, verdict_line
 from lawful.checking.isolation import CheckRequest, CheckResult, run_request
 from lawful.checking.verdict import Verdict
@@ -153,11 +154,12 @@ def discover(
     elif console.is_terminal:
         table = Table.grid(padding=(0, 2))
         for status, law, details in found.rows(all=all):
-            table.add_row(Text(status, style=f"bold {STATUS_COLORS.get(status, 'yellow')}"), Text(law), Text(details))
+            style = f"bold {STATUS_COLORS.get(status, 'yellow')}"
+            table.add_row(Text(status, style=style), Text(printable(law)), Text(printable(details)))
         console.print(Text(found.heading))
         console.print(table)
     else:
-        console.print(Text("\n".join(found.table(all=all).splitlines()[:-1])))
+        console.print(Text("\n".join(found.table(all=all).split("\n")[:-1])))
     hint = "" if all or as_claims else " (--all shows the counterexamples)"
     console.print(Text(found.summary + hint))
     return 0
@@ -198,7 +200,7 @@ def _run_with_progress(
 
         def listen(kind: str, value: Any) -> None:
             if kind == "started":
-                bar.update(task, description=escape(value), completed=0, total=request.cases)
+                bar.update(task, description=escape(quote(value)), completed=0, total=request.cases)
             elif kind == "progress":
                 bar.update(task, completed=value)
             elif kind == "verdict":
@@ -217,9 +219,9 @@ def _print_verdict(verdict: Verdict, console: Console) -> None:
 def _print_errors(result: CheckResult, console: Console, debug: bool) -> None:
     if debug:
         for trace in result.tracebacks:
-            console.print(Text(trace))
+            console.print(Text(printable(trace)))
     for path in result.scripts:
-        console.print(Text(f"wrote {path}"))
+        console.print(Text(f"wrote {quote(path)}"))
     if message := result.usage_error or result.target_error:
         say(f"error: {message}")
     elif result.internal_error:
@@ -228,8 +230,8 @@ def _print_errors(result: CheckResult, console: Console, debug: bool) -> None:
 
 def _write_json(data: dict[str, Any], path: str) -> None:
     text = json.dumps(data, indent=2, ensure_ascii=False)
-    if path == "-":
-        print(text)
+    if path == "-":  # JSON escapes only some of the characters that a terminal acts on
+        print("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text))
     else:
         write_file(path, text + "\n")
 
