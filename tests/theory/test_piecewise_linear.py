@@ -17,6 +17,7 @@ from lawful.laws import agreement, shape
 from lawful.theory import (
     PiecewiseLinear,
     RationalNetwork,
+    _subset_sum,
     compile_piecewise_linear,
     piecewise_linear,
     prove_piecewise_linear,
@@ -112,6 +113,40 @@ def test_an_undecided_function_says_so():
     proof = prove_piecewise_linear(compile_piecewise_linear(function), function)
     assert (proof.hidden_dims, proof.lower_bound, proof.minimal) == ((100,), 99, False)
     assert "subset-sum problem" in str(proof)
+
+
+def test_denominators_exclude_what_their_product_excludes():
+    rng = random.Random(0)
+    for _ in range(200):
+        numbers = [rng.choice([1, 3, 5, 7, 9, 15, 21, 25, 27, 49, 121, 11]) for _ in range(rng.randint(1, 9))]
+        kept = list(range(len(numbers)))
+        while True:
+            products = {k: math.prod(numbers[i] for i in kept if i != k) for k in kept}
+            if len(left := [k for k in kept if products[k] % numbers[k] == 0]) == len(kept):
+                break
+            kept = left
+        assert _subset_sum._after_denominators(numbers) == kept
+
+
+@pytest.mark.parametrize("limit", ["_MAX_DENOMINATOR_BITS", "_MAX_SUMS"])
+def test_a_search_over_its_budget_says_so(monkeypatch, limit):
+    rng = np.random.default_rng(0)
+    if limit == "_MAX_SUMS":
+        slopes = np.where(np.arange(61) % 2, 1, -1) * rng.integers(1, 50, 61) * 2
+        function = PiecewiseLinear.from_slopes(range(60), slopes.tolist())
+    else:
+        function = PiecewiseLinear(np.sort(rng.normal(size=60)), rng.normal(size=60))
+    network = compile_piecewise_linear(function)
+    assert prove_piecewise_linear(network, function).minimal
+    monkeypatch.setattr(_subset_sum, limit, 1)
+    fresh = PiecewiseLinear(
+        function.knots, function.values, left_slope=function.slopes[0], right_slope=function.slopes[-1]
+    )
+    proof = prove_piecewise_linear(compile_piecewise_linear(fresh), fresh)
+    assert proof.exact
+    assert not proof.minimal
+    assert proof.hidden_dims[0] == proof.lower_bound + 1
+    assert "whether that is enough is a subset-sum problem with large numbers" in str(proof)
 
 
 # ---------------------------------------------------------------- bounds

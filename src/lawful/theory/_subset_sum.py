@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
-from fractions import Fraction
 from itertools import pairwise
 from typing import NamedTuple
 
 _MAX_TERMS = 22
 """Largest number of jumps for which all subsets are compared, in two halves."""
-_MAX_SUM = 1 << 17
-"""Largest sum of integer jumps for which all sums are listed as bits."""
+_MAX_SUMS = 1 << 27
+"""Largest product of the number of integer jumps and the sum of their absolute values for which all sums are listed."""
+_MAX_DENOMINATOR_BITS = 1 << 18
+"""Largest number of bits of the denominators that are compared: the time is quadratic in it."""
 
 
 class Orientation(NamedTuple):
@@ -48,9 +50,8 @@ def left_units(slopes: Sequence[tuple[int, int]]) -> Orientation:
     kept = _after_denominators([run // math.gcd(rise, run) for rise, run in odd])
     if not kept:
         return Orientation(None, True, "the denominators of the slopes exclude an alternating sum that is zero")
-    chosen = [Fraction(*slopes[k]) for k in kept]
-    scale = math.lcm(*(slope.denominator for slope in chosen))
-    numbers = [int(slope * scale) for slope in chosen]
+    scale = math.lcm(*{run // math.gcd(rise, run) for rise, run in (slopes[k] for k in kept)})
+    numbers = [rise * scale // run for rise, run in (slopes[k] for k in kept)]
     # The other slopes are not in the sum: the orientation changes at kept slopes only.
     target, jumps = -numbers[0], [b - a for a, b in pairwise(numbers)]
     if not sum(min(jump, 0) for jump in jumps) <= target <= sum(max(jump, 0) for jump in jumps):
@@ -62,7 +63,7 @@ def left_units(slopes: Sequence[tuple[int, int]]) -> Orientation:
         return Orientation(None, True, reason)
     if len(jumps) <= _MAX_TERMS:
         flips = _in_two_halves(jumps, target)
-    elif sum(map(abs, jumps)) <= _MAX_SUM:
+    elif len(jumps) * sum(map(abs, jumps)) <= _MAX_SUMS:
         flips = _by_bits(jumps, target)
     else:
         return Orientation(None, False, "a subset-sum problem with large numbers")
@@ -83,26 +84,34 @@ def _after_denominators(denominators: Sequence[int]) -> list[int]:
     Args:
         denominators: Odd parts of the reduced denominators.
     """
-    kept, before = list(range(len(denominators))), len(denominators) + 1
-    while kept and len(kept) < before:
-        before = len(kept)
-        numbers = [denominators[k] for k in kept]
-        kept = [k for k, p, rest in zip(kept, numbers, _products_of_others(numbers), strict=True) if rest % p == 0]
+    kept = list(range(len(denominators)))
+    if sum(p.bit_length() for p in denominators) > _MAX_DENOMINATOR_BITS:
+        return kept
+    while kept:
+        counts = Counter(denominators[k] for k in kept)
+        single = [p for p, count in counts.items() if count == 1]  # the others divide their copies
+        others = math.prod(p**count for p, count in counts.items() if count > 1)
+        excluded = {p for p, rest in zip(single, _products_of_others(single, others), strict=True) if rest % p}
+        if not excluded:
+            break
+        kept = [k for k in kept if denominators[k] not in excluded]
     return kept
 
 
-def _products_of_others(numbers: list[int]) -> list[int]:
-    """Returns, modulo each number, the product of all others, by a tree of remainders.
+def _products_of_others(numbers: list[int], factor: int = 1) -> list[int]:
+    """Returns, modulo each number, the product of a factor and all other numbers, by a tree of remainders.
 
     Examples:
         >>> _products_of_others([3, 5, 7])
         [2, 1, 1]
     """
+    if len(numbers) < 2:
+        return [factor % p for p in numbers]
     levels = [numbers]
     while len(levels[-1]) > 1:
         level = levels[-1]
         levels.append([math.prod(level[i : i + 2]) for i in range(0, len(level), 2)])
-    outside = [1]
+    outside = [factor]
     for level in reversed(levels[:-1]):
         siblings = (level[i ^ 1] if i ^ 1 < len(level) else 1 for i in range(len(level)))
         outside = [

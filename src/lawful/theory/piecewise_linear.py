@@ -333,9 +333,9 @@ def compile_piecewise_linear(
 ) -> nn.Sequential:
     """Builds the ReLU network that is equal to a piecewise-linear function on the whole real line.
 
-    With one hidden layer it has the fewest hidden units: as many as breakpoints, or one more. The hidden weights are 1
-    and -1, the biases are knots, and the other weights are rounded to `dtype`. `prove_piecewise_linear` bounds the
-    rounding.
+    With one hidden layer it has the fewest hidden units: as many as breakpoints, or one more. If a bounded search does
+    not decide which, it has one more, and `minimal` of `prove_piecewise_linear` is False. The hidden weights are 1 and
+    -1, the biases are knots, and the other weights are rounded to `dtype`. The proof bounds the rounding.
 
     Reference: Arora, Basu, Mianjy and Mukherjee, Understanding Deep Neural Networks with Rectified Linear Units, 2018,
         theorem 2.2.
