@@ -232,7 +232,6 @@ def write_graph(graph: Graph, edges: str | Path, nodes: str | Path) -> None:
         for (i, j), weight in pairs.items()
         if i <= j or not undirected
     ]
-    _write_csv(edges, [["source", "target", *(["weight"] if graph.edge_weight is not None else [])], *rows])
     head = ["node", *(f"x{k}" for k in range(1, graph.x.shape[1] + 1))]
     table: list[list[object]] = [[name, *x] for name, x in zip(names, graph.x.tolist(), strict=True)]
     if graph.y is not None:
@@ -242,6 +241,7 @@ def write_graph(graph: Graph, edges: str | Path, nodes: str | Path) -> None:
         head.append("label")
         for row, label in zip(table, graph.y.tolist(), strict=True):
             row.append("" if label < 0 else classes[label])
+    _write_csv(edges, [["source", "target", *(["weight"] if graph.edge_weight is not None else [])], *rows])
     _write_csv(nodes, [head, *table])
 
 

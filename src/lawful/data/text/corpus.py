@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import hashlib
 import io
-import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
-from lawful._files import open_file
+from lawful._files import open_file, written_files
 from lawful._suggest import did_you_mean
 from lawful.data._inputs import walk_folder
 from lawful.data.batches import make_generator
@@ -274,15 +273,8 @@ def tokenize_corpus(text: Corpus, tokenizer: Tokenizer, *, into: str | Path | No
     if into is None:
         with tempfile.TemporaryFile(prefix="lawful-") as file:
             return _memory_map(file, *_write_tokens(text, tokenizer, file))
-    path = Path(into)
-    part = path.with_name(f"{path.name}.part")
-    try:
-        with part.open("w+b") as file:
-            tokens = _memory_map(file, *_write_tokens(text, tokenizer, file))
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
-    return tokens
+    with written_files(Path(into)) as path, path.open("x+b") as file:
+        return _memory_map(file, *_write_tokens(text, tokenizer, file))
 
 
 def _write_tokens(text: Corpus, tokenizer: Tokenizer, file: BinaryIO) -> tuple[np.dtype, int, str]:
