@@ -43,6 +43,8 @@ def test_files_that_it_writes(tmp_path, capsys):
         (["__import__('os')", "--box", "0", "1"], "cannot read"),
         (["x", "--box", "0", "1", "--error", "0"], "error must be a positive number: got 0"),
         (["exp(x)", "--box", "0", "1", "--error", "1e-6", "--max-units", "50"], "max_units=50"),
+        (["x*x", "--box", "0", "1", "--levels", "100000000000"], "levels must be from 0 to 100: got 100000000000"),
+        (["x*x", "--box", "0", "1", "--max-units", "100000000000"], "max_units must be from 1 to 1,000,000: got 1"),
     ],
 )
 def test_bad_input_says_why(words, message, tmp_path, capsys):

@@ -106,6 +106,7 @@ def test_fills_holes_at_corners_and_edges_and_single_pixels():
             "image must be finite outside the hole",
         ),
         (torch.zeros(3, 9, 9), torch.eye(9, dtype=torch.bool), ValueError, "source_mask excludes every patch of 7 x 7"),
+        (torch.zeros(3, 6, 6), torch.eye(6, dtype=torch.bool), ValueError, "patch_size=7 high and wide, got 6 x 6"),
     ],
 )
 def test_invalid_images_and_holes_raise(image, hole, error, message):

@@ -157,6 +157,8 @@ def test_without_dropout_there_is_no_uncertainty(options, table, tmp_path):
     assert "mutual information" not in predictions(run, table()).columns
     with pytest.raises(ValueError, match="num_samples needs a model with dropout, got num_samples=2"):
         predictions(run, table(), num_samples=2)
+    with pytest.raises(ValueError, match="seed must be a 64-bit integer, got 18446744073709551616"):
+        predictions(run, table(), seed=2**64)
 
 
 @pytest.mark.parametrize("recipe", [ClassifyRecipe, RegressRecipe])

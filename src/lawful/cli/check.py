@@ -26,6 +26,9 @@ from lawful.cli.console import INTERNAL, OPTIONAL_FILE, USAGE, check_output, say
 _Repeated = tyro.conf.UseAppendAction[tuple[str, ...]]
 _File = Annotated[str | None, OPTIONAL_FILE]
 
+_MAX_CASES, _MAX_SECONDS, _MAX_JOBS = 10**6, 10**6, 256
+"""Maximum number of cases per law, seconds per law, and processes."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SearchFlags:
@@ -41,9 +44,13 @@ class SearchFlags:
     @property
     def error(self) -> str:
         """The message for an invalid value; empty if all are valid."""
-        if self.cases < 1:
-            return f"--cases must be at least 1, got {self.cases}"
-        return f"--timeout must be positive, got {self.timeout:g}" if self.timeout <= 0 else ""
+        if not 1 <= self.cases <= _MAX_CASES:
+            return f"--cases must be from 1 to {_MAX_CASES:,}, got {self.cases}"
+        if not 0 <= self.seed < 2**32:
+            return f"--seed must be from 0 to 2^32 - 1, got {self.seed}"
+        if not 0 < self.timeout <= _MAX_SECONDS:
+            return f"--timeout must be positive and at most {_MAX_SECONDS:,} seconds, got {self.timeout:g}"
+        return ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,10 +170,6 @@ def discover(
     hint = "" if all or as_claims else " (--all shows the counterexamples)"
     console.print(Text(found.summary + hint))
     return 0
-
-
-_MAX_JOBS = 256
-"""Maximum number of processes."""
 
 
 def _output_error(*files: str | None) -> str:

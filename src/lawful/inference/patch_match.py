@@ -355,11 +355,16 @@ class PatchCompletion:
             hole: True at missing pixels.
 
         Raises:
-            ValueError: If no patch lies outside the hole.
+            ValueError: If the image is smaller than a patch, or no patch lies outside the hole.
         """
         _check_hole(image, hole)
         if not bool(hole.any()):
             return image.clone()
+        if min(hole.shape) < self.patch_size:
+            size = " x ".join(map(str, hole.shape))
+            raise ValueError(
+                f"the image must be at least patch_size={self.patch_size} high and wide, got {size} pixels"
+            )
         pyramid = self._pyramid(image, hole)
         filled, field = smooth_fill(*pyramid[-1]), None
         for level, (known, missing) in reversed([*enumerate(pyramid)]):

@@ -102,6 +102,8 @@ def predictions(
         seed: Random seed of the dropout samples.
         drop_missing: Whether to leave out the rows of a table with missing values instead.
     """
+    if not -(2**63) <= seed < 2**63:
+        raise ValueError(f"seed must be a 64-bit integer, got {seed}")
     run = run if isinstance(run, Run) else Run(run)
     recipe, model_config = recipe_of(run), run.config.get("model")
     model_config = model_config if isinstance(model_config, dict) else {}

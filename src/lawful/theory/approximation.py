@@ -34,7 +34,8 @@ from lawful.theory._univariate import Enclosed, ExpressionFunction, SampledFunct
 _Box = Sequence[float] | Sequence[Sequence[float]] | Mapping[str, Sequence[float]]
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 _FORMAT = "lawful-approximation"
-_MAX_LEVELS = 16
+_MAX_LEVELS, _MAX_CHOSEN_LEVELS, _MAX_UNITS = 16, 100, 10**6
+"""Maximum number of levels that are tried, of levels that may be chosen, and of hidden units that may be allowed."""
 
 
 @dataclass(frozen=True)
@@ -210,6 +211,10 @@ def approximate(
     if isinstance(error, bool) or not isinstance(error, int | float) or not 0 < error < math.inf:
         reason = ". Only piecewise-linear functions have error 0: use compile_piecewise_linear" if error == 0 else ""
         raise ValueError(f"error must be a positive number: got {error}{reason}")
+    if levels is not None and not 0 <= levels <= _MAX_CHOSEN_LEVELS:
+        raise ValueError(f"levels must be from 0 to {_MAX_CHOSEN_LEVELS}: got {levels}")
+    if not 1 <= max_units <= _MAX_UNITS:
+        raise ValueError(f"max_units must be from 1 to {_MAX_UNITS:,}: got {max_units}")
     target, intervals, assumption = _read(function, box, lipschitz, modulus)
     check_activation(activation)
     if method not in ("squares", "exponentials"):
@@ -222,8 +227,6 @@ def approximate(
         if levels is not None:
             raise ValueError(f"levels is for activation='relu': got activation={activation!r}")
         return _fit(target, intervals, float(error), activation, dtype, max_units)
-    if levels is not None and levels < 0:
-        raise ValueError(f"levels must not be negative: got {levels}")
     if isinstance(target, SampledFunction):
         layers = [[Signal([Term(0, variable("u"))])], [Signal([Term(0, target)])]]
         return _build(layers, intervals, float(error), dtype, max_units, target, assumption)
