@@ -1,26 +1,8 @@
 """The harnesses of kills, I/O errors, power failures and attacks, at a small size; `benchmarks/RESULTS.md` has more."""
 
-import json
-import os
-import subprocess
-import sys
-
 import pytest
 
-from tests.scripts import PYTHONPATH, ROOT
-
-
-def run_harness(name, folder, *options):
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", f"tests.faults.{name}", str(folder), *options],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=3600,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+from tests.faults.harness import run_harness
 
 
 @pytest.mark.long

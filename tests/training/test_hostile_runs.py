@@ -4,37 +4,22 @@ import os
 import shutil
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 from unittest.mock import MagicMock
 
 import pytest
 import torch
-from torch import nn
 
 from lawful import _files
 from lawful._names import csv_text, printable, quote
 from lawful.cli import main
-from lawful.data.batches import ShuffledBatches
 from lawful.recipes import ClassifyRecipe
 from lawful.recipes.predict import Predictions
-from lawful.training import OptimizerStep, Recipe, Run, TrainerConfig, TrainingFailed, TrainingSetup, train
+from lawful.training import Run, TrainingFailed, train
 from lawful.training.checkpoint import Checkpoint
+from tests.training.linear import TRAINER, TwoRecipe, make_setup
 
-TRAINER = TrainerConfig(threads=1, checkpoint_every=2, law_cases=0)
 SECRET = "a secret of the user\n"
-
-
-def make_setup(steps=4):
-    model = nn.Linear(3, 1)
-    step = OptimizerStep(loss_fn=lambda m, b: m(b[0]).square().mean(), optimizer=torch.optim.SGD(model.parameters()))
-    return TrainingSetup(
-        model=model,
-        optimizer_steps=[step],
-        batches=ShuffledBatches(torch.randn(8, 3), batch_size=4, seed=0),
-        steps=steps,
-    )
 
 
 @pytest.fixture(scope="module")
@@ -224,30 +209,6 @@ def test_a_checkpoint_file_that_is_a_link_is_corrupt(run, outside):
     path.symlink_to(outside / "metadata.json")
     with pytest.raises(ValueError, match=r"'metadata\.json' is missing"):
         checkpoints.load(9)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TwoRecipe(Recipe[None]):
-    """An ensemble of two tiny models."""
-
-    name: ClassVar[str] = "two"
-    single: bool = False
-    threads: int = 1
-    law_cases: int = 0
-
-    def setup(self):
-        return make_setup(2)
-
-    def ensemble_members(self):
-        from dataclasses import replace
-
-        return [replace(member, single=True) for member in self.with_seeds(2)] if not self.single else ()
-
-    def build_model(self, model_config):
-        return nn.Linear(3, 1)
-
-    def combine(self, models):
-        return nn.ModuleList(models)
 
 
 def test_the_members_of_an_ensemble_are_inside_it(tmp_path, outside):
