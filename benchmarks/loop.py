@@ -81,7 +81,7 @@ class Ticking(Watch):
         self.at(step)
 
 
-def ours(task: Task) -> tuple[float, float]:
+def ours(task: Task, *, checkpoint_every: int = 1000) -> tuple[float, float]:
     model, (x, y), watch = task.model(), task.data(), Ticking()
 
     def objective(model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
@@ -94,7 +94,8 @@ def ours(task: Task) -> tuple[float, float]:
         steps=task.steps,
     )
     with tempfile.TemporaryDirectory() as folder, redirect_stdout(io.StringIO()):
-        train(training, trainer=TrainerConfig(threads=1, checkpoint_every=1000), output_dir=folder, loggers=[watch])
+        trainer = TrainerConfig(threads=1, checkpoint_every=checkpoint_every, law_cases=0)
+        train(training, trainer=trainer, output_dir=folder, loggers=[watch])
     return watch.taken(task.steps)
 
 
