@@ -28,7 +28,7 @@ def test_files_that_it_writes(tmp_path, capsys):
     assert tuple(len(bias) for name, bias in weights.items() if "bias" in name)[:-1] == certificate.hidden_dims
     assert (folder / "picture.png").stat().st_size > 5000
     checker = load_example("check_certificate")
-    assert checker.holds(*checker.check(folder))
+    assert checker.check(folder)[1] <= 0.05
 
 
 @pytest.mark.parametrize(
