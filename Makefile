@@ -81,6 +81,7 @@ benchmarks: $(INSTALLED) ## Run the benchmarks of benchmarks/RESULTS.md
 	@$(BIN)/python benchmarks/so3.py
 	@$(BIN)/python benchmarks/optimizers.py
 	@$(BIN)/python benchmarks/loop.py
+	@$(BIN)/python benchmarks/checkpoints.py
 	@$(BIN)/python benchmarks/supervised.py
 	@$(BIN)/python benchmarks/mutants.py --each 4
 

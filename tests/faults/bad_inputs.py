@@ -403,8 +403,8 @@ def option_case(folder, chooser, recipes):
         "export": ("--format", "--output", "--method"),
         "runs": ("--nothing", "--verify"),
         "laws": ("--nothing",),
-        "check": ("--law", "--input", "--seed", "--timeout", "--json", "--sarif", "--script", "--jobs"),
-        "discover": ("--input", "--seed", "--timeout", "--json"),
+        "check": ("--law", "--input", "--cases", "--seed", "--timeout", "--json", "--sarif", "--script", "--jobs"),
+        "discover": ("--input", "--cases", "--seed", "--timeout", "--json"),
         "approximate": ("--box", "--error", "--output", "--levels", "--max-units"),
     }[command]
     run = f"runs/{chooser.choice([r for r in recipes if r in USING])}-001"

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from lawful._files import list_folder
+from lawful._names import quote
 from lawful.cli.console import OPTIONAL, USAGE, say
 
 
@@ -69,6 +71,6 @@ def approximate(
         say(f"error: {user_message(problem) or problem}")
         return USAGE
     print(certificate)
-    print(f"files: {', '.join(sorted(path.name for path in folder.iterdir()))} in {folder}")
-    print(f"check without lawful: python examples/check_certificate.py {folder}")
+    print(f"files: {', '.join(quote(name) for name in list_folder(folder))} in {quote(folder)}")
+    print(f"check without lawful: python examples/check_certificate.py {quote(folder)}")
     return 0
