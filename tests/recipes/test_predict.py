@@ -16,6 +16,7 @@ from lawful.recipes import (
     RegressRecipe,
     load,
 )
+from lawful.recipes import predict as predict_module
 from lawful.recipes.predict import predictions
 from lawful.training import Run, train
 from tests.recipes.conftest import HEADER, TRAINER, rows
@@ -148,6 +149,17 @@ def test_dropout_gives_an_uncertainty_that_a_seed_decides(run, table):
     assert doubts[0] == doubts[1] != doubts[2]
     assert min(doubts[0]) >= 0
     assert max(doubts[0]) > 0
+
+
+@pytest.mark.parametrize("rows", [3, 10**6])
+def test_the_uncertainty_is_that_of_the_samples(run, table, monkeypatch, rows):
+    data = table()
+    whole = predictions(run, data, num_samples=400)
+    monkeypatch.setattr(predict_module, "_SAMPLED_ROWS", rows)
+    parts = predictions(run, data, num_samples=400)
+    assert [row[:-1] for row in parts.rows] == [row[:-1] for row in whole.rows]
+    doubts = [[float(row["mutual information"]) for row in read(found)] for found in (whole, parts)]
+    assert doubts[0] == (doubts[1] if rows > 3 else pytest.approx(doubts[1], rel=0.5, abs=0.01))
 
 
 def test_without_dropout_there_is_no_uncertainty(options, table, tmp_path):

@@ -38,6 +38,8 @@ from lawful.training.registry import load, recipe_of
 _DROPOUT_SAMPLES = 32
 """Default number of dropout samples."""
 _BATCH_SIZE, _TEXT_BATCH_SIZE = 1024, 64
+_SAMPLED_ROWS = 2**16
+"""Number of rows whose samples are in memory at a time."""
 _PREDICTING = (
     "classify, classify-sequence, classify-text, forecast, graph-classify, molecules, nbody, node-classify, regress or "
     "translate"
@@ -134,14 +136,14 @@ def predictions(
     encoding = encoding_from_json(model_config.get("encoding"))
     model, new = load(run), load_like(data, encoding, drop_missing=drop_missing)
     classes = encoding.target.levels if hasattr(encoding, "target") else getattr(encoding, "classes", None)
-    samples = _samples(model, new.inputs, num_samples=num_samples, seed=seed, classify=classes is not None)
+    spread = _uncertainty(model, new.inputs, num_samples=num_samples, seed=seed, classify=classes is not None)
     if classes is not None:
-        table = _class_table(model, new, tuple(classes), samples)
+        table = _class_table(model, new, tuple(classes), spread)
     else:
-        table = _number_table(model, new, (encoding.target.name,) if hasattr(encoding, "target") else (), samples)
+        table = _number_table(model, new, (encoding.target.name,) if hasattr(encoding, "target") else (), spread)
     table = replace(table, notes=(*new.notes, *_error_note(run, table)))
     if new.rows is not None:
-        rows = [[str(number), *row[1:]] for number, row in zip(new.rows, table.rows, strict=True)]
+        rows = [(str(number), *row[1:]) for number, row in zip(new.rows, table.rows, strict=True)]
         table = replace(table, rows=rows)
     return _with_files(table, list_images(Path(data))) if isinstance(encoding, ImageEncoding) else table
 
@@ -249,8 +251,8 @@ def _predict_texts(
         raise TypeError(f"expected a TextClassifier, got {type(model).__name__}")
     tokens = pad_sequences(model.encode(new.texts), model.padding)
     encoded = Encoded(tokens, None if new.labels is None else torch.tensor(new.labels))
-    samples = _samples(model, tokens, num_samples=num_samples, seed=seed, classify=True, batch=_TEXT_BATCH_SIZE)
-    table = _class_table(model, encoded, model.classes, samples, batch=_TEXT_BATCH_SIZE)
+    spread = _uncertainty(model, tokens, num_samples=num_samples, seed=seed, classify=True, batch=_TEXT_BATCH_SIZE)
+    table = _class_table(model, encoded, model.classes, spread, batch=_TEXT_BATCH_SIZE)
     return table if new.files is None else _with_files(table, new.files)
 
 
@@ -313,7 +315,7 @@ def _translate_file(
 
 def _with_files(table: Predictions, files: Sequence[Path | str]) -> Predictions:
     """Replaces the row numbers by file names."""
-    rows = [[str(path), *row[1:]] for path, row in zip(files, table.rows, strict=True)]
+    rows = [(str(path), *row[1:]) for path, row in zip(files, table.rows, strict=True)]
     return replace(table, columns=("file", *table.columns[1:]), rows=rows)
 
 
@@ -329,6 +331,19 @@ def _networks(model: nn.Module) -> Iterator[nn.Module]:
         yield model
 
 
+def _uncertainty(
+    model: nn.Module, x: Tensor, *, num_samples: int, seed: int, classify: bool, batch: int = _BATCH_SIZE
+) -> Tensor | None:
+    """Returns the mutual information or the standard deviation of several predictions per row, if there are several."""
+    found = []
+    for number, part in enumerate(x.split(_SAMPLED_ROWS)):
+        samples = _samples(model, part, num_samples=num_samples, seed=seed + number, classify=classify, batch=batch)
+        if samples is None or (len(samples) < 2 and not classify):
+            return None
+        found.append(class_uncertainty(samples).mutual_information if classify else value_uncertainty(samples).std)
+    return torch.cat(found)
+
+
 def _samples(
     model: nn.Module, x: Tensor, *, num_samples: int, seed: int, classify: bool, batch: int = _BATCH_SIZE
 ) -> Tensor | None:
@@ -339,41 +354,37 @@ def _samples(
         each = -(-(num_samples or _DROPOUT_SAMPLES) // len(members))
         num_values = predict(members[0], x[:1], link=link).numel() * each * len(members) * len(x)
         check_memory(16 * num_values, what=f"num_samples={num_samples} for {len(x):,} rows", remedy="lower num_samples")
-        return torch.cat(
-            [
-                mc_dropout_predict(member, x, num_samples=each, seed=seed, batch_size=batch, link=link)
-                for member in members
-            ]
-        )
+        found = [
+            mc_dropout_predict(member, x, num_samples=each, seed=seed, batch_size=batch, link=link)
+            for member in members
+        ]
+        return torch.cat(found) if len(found) > 1 else found[0]
     if num_samples:
         raise ValueError(f"num_samples needs a model with dropout, got num_samples={num_samples} for one without")
     return torch.stack([predict(member, x, link=link) for member in members]) if len(members) > 1 else None
 
 
 def _class_table(
-    model: nn.Module, new: Encoded, classes: tuple[str, ...], samples: Tensor | None, *, batch: int = _BATCH_SIZE
+    model: nn.Module, new: Encoded, classes: tuple[str, ...], uncertainty: Tensor | None, *, batch: int = _BATCH_SIZE
 ) -> Predictions:
     p = predict(model, new.inputs, batch_size=batch)
     if p.shape[1] != len(classes):
         raise ValueError(f"config.json names {len(classes)} classes but the model has {p.shape[1]}")
-    uncertainty = None if samples is None else class_uncertainty(samples).mutual_information
-    rows = []
-    for i, row in enumerate(p.tolist()):
-        line = [str(i), classes[max(range(len(row)), key=row.__getitem__)], *(f"{q:.6g}" for q in row)]
-        rows.append(line if uncertainty is None else [*line, f"{float(uncertainty[i]):.6g}"])
+    last = p.new_zeros(len(p), 0) if uncertainty is None else uncertainty[:, None]
+    rows = [
+        (str(i), classes[max(range(len(classes)), key=row.__getitem__)], *(f"{q:.6g}" for q in row))
+        for i, row in enumerate(_lists(torch.cat([p, last], 1)))
+    ]
     columns = ("row", "prediction", *(f"p({name})" for name in classes))
     summary = "" if new.targets is None else f"accuracy {accuracy(p, new.targets)} on {len(p)} rows"
     return Predictions(columns if uncertainty is None else (*columns, "mutual information"), rows, summary)
 
 
-def _number_table(model: nn.Module, new: Encoded, names: tuple[str, ...], samples: Tensor | None) -> Predictions:
+def _number_table(model: nn.Module, new: Encoded, names: tuple[str, ...], std: Tensor | None) -> Predictions:
     y = predict(model, new.inputs, link=_identity)
     names = names if len(names) == y.shape[1] else tuple(f"target {j}" for j in range(y.shape[1]))
-    std = None if samples is None or len(samples) < 2 else value_uncertainty(samples).std
-    rows = [
-        [str(i), *(f"{v:.6g}" for v in row), *(() if std is None else (f"{v:.6g}" for v in std[i].tolist()))]
-        for i, row in enumerate(y.tolist())
-    ]
+    numbers = y if std is None else torch.cat([y, std], 1)
+    rows = [(str(i), *(f"{v:.6g}" for v in row)) for i, row in enumerate(_lists(numbers))]
     columns = ("row", *names, *(() if std is None else (f"epistemic std of {name}" for name in names)))
     summary = ""
     if new.targets is not None:
@@ -392,6 +403,12 @@ def _error_note(run: Run, table: Predictions) -> tuple[str, ...]:
         return ()
     error = format_number(rmse.get("value", math.nan))
     return (f"the epistemic std leaves out the noise of the data: the test RMSE was {error}",)
+
+
+def _lists(x: Tensor) -> Iterator[list[float]]:
+    """Yields the rows of a matrix as lists."""
+    for part in x.split(_SAMPLED_ROWS):
+        yield from part.tolist()
 
 
 def _identity(y: Tensor) -> Tensor:
