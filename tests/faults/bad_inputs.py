@@ -546,13 +546,13 @@ def run_one(valid, seed, recipes, kinds=tuple(KINDS)):
         words = KINDS[kind](folder, chooser, recipes)
         log = Path(place) / "log"
         start = time.monotonic()
-        before = _resident()
         child = os.fork()
         if not child:
             _run_in_child(words, log)
         status, usage, late = _wait(child, start)
         os.chdir(valid)
         error = log.read_bytes().decode(errors="replace")
+        before = int(log.with_name("before").read_text())
     return Outcome(
         words,
         kind,
@@ -569,6 +569,7 @@ def _run_in_child(words, log):
     """Runs the command with limits. Does not return."""
     code = 99
     try:
+        log.with_name("before").write_text(str(_resident()))  # the parent has more: mapped files are not copied
         output = os.open(log, os.O_WRONLY | os.O_CREAT)
         os.dup2(output, 2)
         os.dup2(output, 1)
