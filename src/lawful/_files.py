@@ -340,7 +340,7 @@ def remove_folder(path: Path) -> None:
 
 
 def remove_unfinished(folder: Path, *, root: Path | None = None) -> None:
-    """Removes files and folders whose writing a crash interrupted."""
+    """Removes files and folders whose writing a crash interrupted, at any depth."""
     for name, kind in list_folder(folder, root=root).items():
         if name.endswith(UNFINISHED):
             with pin_folder(folder, root=root) as path:
@@ -348,6 +348,8 @@ def remove_unfinished(folder: Path, *, root: Path | None = None) -> None:
                     shutil.rmtree(path / name, ignore_errors=True)
                 else:
                     (path / name).unlink(missing_ok=True)
+        elif kind == "folder":
+            remove_unfinished(folder / name, root=root)
 
 
 def fsync_file(path: Path) -> None:

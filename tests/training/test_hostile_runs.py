@@ -181,6 +181,15 @@ def test_leftovers_that_are_links_are_removed_and_not_followed(run, outside):
     assert not (run.path / "x.unfinished").is_symlink()
 
 
+@pytest.mark.parametrize("folder", [".", "figures", "samples", "state"])
+def test_resuming_removes_what_a_crash_left(run, folder):
+    (run.path / folder).mkdir(exist_ok=True)
+    (run.path / folder / ".0123456789abcdef.unfinished").write_bytes(b"half of a file")
+    (run.path / folder / ".fedcba9876543210.unfinished").mkdir()
+    train(make_setup(6), trainer=TRAINER, resume=run)
+    assert not list(run.path.rglob("*.unfinished"))
+
+
 def test_names_in_a_checkpoint_are_quoted(run, capsys):
     step = run.checkpoints.steps()[-1]
     (run.checkpoints.path(step) / "x\n2026-01-01  forged\x1b[31m").write_text("")

@@ -338,7 +338,6 @@ class _TrainingSession:
             for name in ("state", "figures", "samples"):
                 create_folder(run.path / name, root=run.root)
             remove_unfinished(run.path, root=run.root)
-            remove_unfinished(run.path / "state", root=run.root)
             checkpoint = run.checkpoints.load_newest(corrupt=corrupt, sharded_like=sharded_like)
             run.checkpoints.mark_corrupt(after=checkpoint.step if checkpoint else -1)
         step = self.processes.first_text(str(checkpoint.step) if checkpoint else None)
@@ -693,6 +692,7 @@ def _train_ensemble(
         stack.enter_context(lock(run.path / ".lock", root=run.root))
         if resume is not None:
             refuse_links(run.path)
+            remove_unfinished(run.path, root=run.root)
             run.verify("config.json")
             _Overrides({}, recipe).check(_changed_options(recipe, setup, config, run), run)
         create_folder(run.path / "members", root=run.root)
