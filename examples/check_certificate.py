@@ -44,6 +44,7 @@ def check(folder):
     layers = [(arrays[f"{2 * i}.weight"], arrays[f"{2 * i}.bias"]) for i in range(len(arrays) // 2)]
     require(len(layers) == len(certificate["hidden_dims"]) + 1, "the network has another depth")
     symbols, roundoff = [sympy.Symbol(name) for name in certificate["box"]], ROUNDOFF[certificate["dtype"]]
+    require(all(re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII) for name in certificate["box"]), "a name is not a word")
     expression = parse(certificate["expression"], symbols)
     signals = [
         Signal(Fraction(low), Fraction(high), 0, [(i, 0, 0)], [0], symbols[i])
@@ -66,7 +67,8 @@ def check_layers(certificate, layers, signals, expression, roundoff):
         require(sorted(chain(*units)) == list(range(len(bias))), "each unit must read one signal")
         pairs = zip(described, units, strict=True)
         signals = [check_signal(signals, signal, read, weight, bias, roundoff) for signal, read in pairs]
-    ((_, _, error, ((_, _, shift),), (rounding,), computed),) = signals
+    ((_, _, error, ((_, sign, shift),), (rounding,), computed),) = signals
+    require(sign == 1, "the output must be the signal, not its negative")
     require(sympy.cancel(sympy.expand(computed - expression)) == 0, "the network computes another expression")
     return error + abs(shift) + rounding
 
@@ -77,7 +79,8 @@ def check_signal(sources, signal, units, weight, bias, roundoff):
     row = [signs[0] * w for w in weight[units[0]]]
     for i, sign in zip(units, signs, strict=True):
         require(abs(sign) == 1 and weight[i] == [sign * w for w in row], "units of a signal must have equal rows")
-    used = {i for term in signal["terms"] for i, _, _ in sources[term["source"]].units}
+    used = [i for term in signal["terms"] for i, _, _ in sources[term["source"]].units]
+    require(len(set(used)) == len(used), "two terms read the same signal")
     require(not any(w for i, w in enumerate(row) if i not in used), "a weight belongs to no term")
     low = high = error = size = offset = expression = 0
     for term in signal["terms"]:
@@ -161,9 +164,10 @@ def gamma(operations, roundoff):
 def parse(text, symbols):
     """Reads an expression. Only numbers, operators and known names reach SymPy's parser."""
     names = {**FUNCTIONS, **{symbol.name: symbol for symbol in symbols}}
-    numbers = r"\b\d+\.?\d*([eE][+-]?\d+)?"
-    unknown = set(re.findall(r"[A-Za-z_]\w*", re.sub(numbers, "0", text))) - set(names)
-    require(not unknown and re.fullmatch(r"[\w\s.+\-*/^(),]*", text), f"cannot check {', '.join(unknown) or text}")
+    rest = re.sub(r"(\b\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", "0", text, flags=re.ASCII)  # a dot is part of a number
+    unknown = set(re.findall(r"[A-Za-z_]\w*", rest)) - set(names)
+    is_valid = not unknown and re.fullmatch(r"[\w +\-*/^(),]*", rest, re.ASCII)
+    require(is_valid, f"cannot check {', '.join(unknown) or repr(text)}")
     return sympy.sympify(text, locals=names, rational=True)
 
 
@@ -240,7 +244,7 @@ INTERVALS = {
 def main(folder):
     try:
         certificate, bound = check(folder)
-    except (ValueError, TypeError, LookupError, OverflowError) as problem:
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as problem:
         return f"The certificate does not hold: {problem}."
     box = ", ".join(f"{name} from {low:g} to {high:g}" for name, (low, high) in certificate["box"].items())
     print(f"{certificate['expression']} for {box}: the largest error is at most {bound:.6g}")

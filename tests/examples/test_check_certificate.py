@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from hashlib import sha256
 
 import pytest
@@ -158,7 +159,14 @@ def test_it_says_what_it_does_not_check(tmp_path):
     [
         ({"expression": "sign(x)"}, "cannot check sign"),
         ({"expression": "sin(x) + __import__('os').getcwd()"}, "cannot check"),
-        ({"expression": "sin(x)[0]"}, r"cannot check sin\(x\)\[0\]"),
+        ({"expression": "sin(x)[0]"}, r"cannot check 'sin\(x\)\[0\]'"),
+        ({"expression": "x.real"}, "cannot check real"),
+        ({"expression": "pi.x + sin(x)"}, "cannot check 'pi.x"),
+        ({"expression": "sin(\N{FULLWIDTH LATIN SMALL LETTER X})"}, "cannot check"),
+        ({"box": {"x": [-3, 3], "__class__": [0, 1]}}, "a name is not a word"),
+        ({"box": {"x": [-3, 3], "\x1b[2J": [0, 1]}}, "a name is not a word"),
+        ({"box": ["x"]}, "no attribute"),
+        ({"box": {"x": ["1/0", 1]}}, r"Fraction\(1, 0\)"),
         ({"dtype": "float64"}, "another dtype"),
         ({"hidden_dims": [3, 3]}, "another depth"),
         ({"layers": []}, "describes another depth"),
@@ -171,9 +179,54 @@ def test_it_says_why_it_rejects(folders, change, message, tmp_path):
     certificate = json.loads((folders["sin(x)"] / "certificate.json").read_text())
     (tmp_path / "network.safetensors").write_bytes((folders["sin(x)"] / "network.safetensors").read_bytes())
     (tmp_path / "certificate.json").write_text(json.dumps({**certificate, **change}))
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, AttributeError, ZeroDivisionError), match=message):
         checker.check(tmp_path)
     assert checker.main(str(tmp_path)).startswith("The certificate does not hold: ")
+
+
+def test_a_network_of_the_negative_function_is_rejected(folders, tmp_path):
+    weights, certificate = copied(folders["sin(x)"])
+    for part in ("weight", "bias"):
+        name = f"{2 * len(certificate['hidden_dims'])}.{part}"
+        weights[name] = -weights[name]
+    certificate["layers"][-1][0]["signs"] = [-1]
+    write(tmp_path, weights, certificate)
+    with pytest.raises(ValueError, match="the output must be the signal, not its negative"):
+        checker.check(tmp_path)
+
+
+def test_a_signal_is_not_counted_twice(folders, tmp_path):
+    """The weights compute sin(x), each of the two terms is sin(x), and the certificate is about their sum."""
+    weights, certificate = copied(folders["sin(x)"])
+    certificate["layers"][-1][0]["terms"] *= 2
+    write(tmp_path, weights, {**certificate, "expression": "2*sin(x)", "error": 9.0, "bound": 9.0})
+    with pytest.raises(ValueError, match="two terms read the same signal"):
+        checker.check(tmp_path)
+    network, found = approximate("sin(x)", FUNCTIONS["sin(x)"], 0.05, levels=1)
+    (*layers, ((signal,))) = found.layers
+    twice = {**signal, "terms": [*signal["terms"], *signal["terms"]]}
+    with pytest.raises(ValueError, match="two terms must not read the same signal"):
+        replace(found, layers=(*layers, (twice,))).check(network)
+
+
+def test_names_of_variables_run_no_code(folders, tmp_path, monkeypatch):
+    weights, certificate = copied(folders["sin(x)"])
+    monkeypatch.setattr(checker.sympy.Symbol, "attack", property(lambda x: pytest.fail("ran code")), raising=False)
+    for text in ("x.attack", "x .attack", "(x).attack", "x\n.attack", "1*x.attack"):
+        box = {**certificate["box"], "attack": [0, 1]}
+        write(tmp_path, weights, {**certificate, "box": box, "expression": text})
+        with pytest.raises(ValueError, match="cannot check"):
+            checker.check(tmp_path)
+
+
+def copied(folder):
+    return load_file(folder / "network.safetensors"), json.loads((folder / "certificate.json").read_text())
+
+
+def write(folder, weights, certificate):
+    save_file(weights, folder / "network.safetensors")
+    digest = sha256((folder / "network.safetensors").read_bytes()).hexdigest()
+    (folder / "certificate.json").write_text(json.dumps({**certificate, "network_sha256": digest}))
 
 
 def test_numbers_are_exact(tmp_path):

@@ -234,6 +234,8 @@ def certify(
             used = np.zeros(len(row), dtype=bool)
             for record, function in zip(signal["terms"], functions[depth][k], strict=True):
                 state = states[record["source"]]
+                if used[state.units.index].any():
+                    raise ValueError("two terms must not read the same signal")
                 used[state.units.index] = True
                 bound = _bound_term(row, state, function, np.array(record["points"]), record["constant"])
                 error += bound.error + bound.slope * state.error + bound.rounding

@@ -82,7 +82,9 @@ class ApproximationCertificate:
         return sum(len(term["points"]) for layer in self.layers for signal in layer for term in signal["terms"])
 
     def check(self, network: nn.Sequential) -> float:
-        """Computes the bound of a network again, from its weights and the expression.
+        """Computes the bound of a network again, from its weights and the functions in `layers`.
+
+        It does not check that these functions compose to the expression: `examples/check_certificate.py` does.
 
         Args:
             network: The network.
