@@ -286,6 +286,16 @@ def test_without_a_certain_order_units_come_one_after_the_other(monkeypatch, nam
     check(regions_in_box(network), network, SQUARE)
 
 
+def test_wide_layers_do_not_need_the_memory_of_all_pairs_of_units(monkeypatch):
+    network = random_network([2, 150, 1])
+    split, done = _subdivision.Subdivision._split_all, []
+    monkeypatch.setattr(_subdivision.Subdivision, "_split_all", lambda grid: done.append(split(grid)) or done[-1])
+    regions = regions_in_box(network, (-2, -2), (2, 2))
+    monkeypatch.setattr(_subdivision, "_MAX_PAIRS", 0)
+    assert len(regions_in_box(network, (-2, -2), (2, 2))) == len(regions)
+    assert done == [True, False]
+
+
 def test_an_order_that_rounding_changed_is_noticed():
     signs = np.array([[-1, 1, 0, 1], [-1, 1, -1, 0]], dtype=np.int8)  # unit 0 changes its sign before unit 1
     ends, segment, vertex, unit = np.array([[0], [1]]), np.zeros(2, dtype=int), np.array([2, 3]), np.array([0, 1])

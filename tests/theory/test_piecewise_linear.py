@@ -128,10 +128,18 @@ def test_denominators_exclude_what_their_product_excludes():
         assert _subset_sum._after_denominators(numbers) == kept
 
 
-@pytest.mark.parametrize("limit", ["_MAX_DENOMINATOR_BITS", "_MAX_SUMS"])
+def test_denominators_decide_for_many_pieces():
+    rng = random.Random(0)
+    slopes = [(rng.getrandbits(40) | 1, rng.getrandbits(45) | 1) for _ in range(6500)]
+    found = _subset_sum.left_units(slopes)
+    assert found.decided
+    assert found.reason == "the denominators of the slopes exclude an alternating sum that is zero"
+
+
+@pytest.mark.parametrize("limit", ["_MAX_DENOMINATOR_BITS", "_MAX_SUMS", "_MAX_NUMBER_BITS"])
 def test_a_search_over_its_budget_says_so(monkeypatch, limit):
     rng = np.random.default_rng(0)
-    if limit == "_MAX_SUMS":
+    if limit != "_MAX_DENOMINATOR_BITS":
         slopes = np.where(np.arange(61) % 2, 1, -1) * rng.integers(1, 50, 61) * 2
         function = PiecewiseLinear.from_slopes(range(60), slopes.tolist())
     else:

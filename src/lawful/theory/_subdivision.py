@@ -24,6 +24,8 @@ from lawful.theory._exact_layers import (
 )
 
 ACCURACY = 1e-6  # of the coordinates of vertices, relative to the box
+_MAX_PAIRS = 2**20
+"""Maximum number of zeros and other units whose signs are computed at once."""
 
 
 class _Table:
@@ -180,7 +182,7 @@ class Subdivision:
     def _split_all(self) -> bool:
         """Splits all cells by all units at once, and returns whether it did.
 
-        It does if rounding leaves no sign open, so that no three creases meet in a point.
+        It does if rounding leaves no sign open, so that no three creases meet in a point, and the signs fit in memory.
         """
         signs, edges, first_unit = self.vertices["sign"], self.edges, self.first_unit[self._stage]
         if self.dim == 1 or len(self.stages[self._stage].same_kink[0]) or not signs.all():
@@ -275,7 +277,8 @@ class Subdivision:
             own: The same unit in the stage, for creases of the stage. Each of their meeting points is found once.
 
         Returns:
-            Unit and segment of each zero, and the new vertices. None if rounding leaves a sign open.
+            Unit and segment of each zero, and the new vertices. None if rounding leaves a sign open, or there are too
+            many signs to compute.
         """
         before, after = signs.take(ends[0], axis=1), signs.take(ends[1], axis=1)
         changes = before * after < 0
@@ -291,6 +294,8 @@ class Subdivision:
         sign = np.sign(before.take(segment, axis=1) + after.take(segment, axis=1))
         opposite = changes.take(segment, axis=1)
         opposite[unit, np.arange(len(unit))] = False
+        if np.count_nonzero(opposite) > max(_MAX_PAIRS, 32 * len(unit)):
+            return None  # in wide layers, one unit after the other takes less memory
         other, vertex = np.divmod(np.flatnonzero(opposite), len(unit))
         maps = self._maps[roots[vertex], :, other]
         value = maps[:, 0] * place[0][vertex] + maps[:, 1] * place[1][vertex] + maps[:, 2]

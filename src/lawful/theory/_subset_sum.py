@@ -12,8 +12,11 @@ _MAX_TERMS = 22
 """Largest number of jumps for which all subsets are compared, in two halves."""
 _MAX_SUMS = 1 << 27
 """Largest product of the number of integer jumps and the sum of their absolute values for which all sums are listed."""
-_MAX_DENOMINATOR_BITS = 1 << 18
-"""Largest number of bits of the denominators that are compared: the time is quadratic in it."""
+_MAX_DENOMINATOR_BITS = 1 << 21
+"""Largest number of bits of the denominators that are compared, over all rounds."""
+_MAX_NUMBER_BITS = 1 << 26
+"""Largest number of bits of all slopes over their common denominator."""
+_UNDECIDED = "a subset-sum problem with large numbers"
 
 
 class Orientation(NamedTuple):
@@ -50,7 +53,12 @@ def left_units(slopes: Sequence[tuple[int, int]]) -> Orientation:
     kept = _after_denominators([run // math.gcd(rise, run) for rise, run in odd])
     if not kept:
         return Orientation(None, True, "the denominators of the slopes exclude an alternating sum that is zero")
-    scale = math.lcm(*{run // math.gcd(rise, run) for rise, run in (slopes[k] for k in kept)})
+    denominators = {run // math.gcd(rise, run) for rise, run in (slopes[k] for k in kept)}
+    odd_parts = {p // (p & -p) for p in denominators}
+    num_bits = max(p.bit_length() for p in denominators) + sum(p.bit_length() for p in odd_parts)
+    if len(kept) * num_bits > _MAX_NUMBER_BITS:
+        return Orientation(None, False, _UNDECIDED)
+    scale = math.lcm(*denominators)
     numbers = [rise * scale // run for rise, run in (slopes[k] for k in kept)]
     # The other slopes are not in the sum: the orientation changes at kept slopes only.
     target, jumps = -numbers[0], [b - a for a, b in pairwise(numbers)]
@@ -66,7 +74,7 @@ def left_units(slopes: Sequence[tuple[int, int]]) -> Orientation:
     elif len(jumps) * sum(map(abs, jumps)) <= _MAX_SUMS:
         flips = _by_bits(jumps, target)
     else:
-        return Orientation(None, False, "a subset-sum problem with large numbers")
+        return Orientation(None, False, _UNDECIDED)
     if flips is None:
         return Orientation(None, True, "no alternating sum of slopes is zero")
     left = [True] * kept[0]
@@ -85,9 +93,11 @@ def _after_denominators(denominators: Sequence[int]) -> list[int]:
         denominators: Odd parts of the reduced denominators.
     """
     kept = list(range(len(denominators)))
-    if sum(p.bit_length() for p in denominators) > _MAX_DENOMINATOR_BITS:
-        return kept
+    budget = _MAX_DENOMINATOR_BITS
     while kept:
+        budget -= sum(denominators[k].bit_length() for k in kept)
+        if budget < 0:
+            break
         counts = Counter(denominators[k] for k in kept)
         single = [p for p, count in counts.items() if count == 1]  # the others divide their copies
         others = math.prod(p**count for p, count in counts.items() if count > 1)
