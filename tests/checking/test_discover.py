@@ -1,5 +1,6 @@
 """`discover` finds the known laws of well-known layers, and no others."""
 
+import ast
 import sys
 
 import pytest
@@ -11,7 +12,7 @@ import lawful
 from lawful import mask, shape, tokens
 from lawful.blocks import GramMLP, PrincipalAxes, Symmetrized
 from lawful.checking.check import SearchBudget, judge_law
-from lawful.checking.discover import candidate_laws
+from lawful.checking.discover import _write_claims, candidate_laws
 from lawful.groups import Cyclic, Euclidean
 from lawful.laws.implications import implied_laws
 from lawful.models import EGNN
@@ -476,3 +477,11 @@ def test_a_linear_layer_with_bias_is_affine(monkeypatch):
     found = lawful.discover(nn.Linear(8, 3), inputs=BC)
     assert [(row.verdict.law, row.implied) for row in found.held] == [("affinity()", ("convexity()",))]
     assert [row.verdict.law for row in found.refuted] == ["linearity()"]
+
+
+@pytest.mark.parametrize("name", ["Layer", "\U00020000", "a\x7fb", 'a"b\\'])
+def test_the_claims_have_the_name(name):
+    text = _write_claims([lawful.laws.causality(time=1)], name, "Layer()", "layers", shape("b t 4"))
+    (call,) = (c for c in ast.walk(ast.parse(text)) if isinstance(c, ast.Call) and getattr(c.func, "id", "") == "Claim")
+    assert [ast.literal_eval(k.value) for k in call.keywords] == [name]
+    assert all(c.isprintable() or c == "\n" for c in text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -239,14 +238,15 @@ def _write_claims(laws: list[Law], name: str, construction: str, module: str, in
     groups = sorted({type(p).__name__ for law in laws for p in law.parameters.values() if isinstance(p, Group)})
     head[1:1] = [f"from lawful.groups import {', '.join(groups)}"] if groups else []
     head += [f"from {module} import {re.split('[.(]', construction)[0]}"] if module and known else []
-    described = name if name.isprintable() and not {'"', "\\"} & set(name) else "a map"
+    is_plain = name.isprintable() and not {'"', "\\"} & set(name)
+    described, quoted = (name, f'"{name}"') if is_plain else ("a map", ascii(name))
     body = ["", "", "def claims() -> Iterator[Claim]:", f'    """The laws of {described}."""']
     if not laws:
         return "\n".join([*head, *body, "    yield from ()", ""])
     body += [f"    module = {construction if known else '...  # your module'}"]
     body += [f"    inputs = {text}"]
     body += ["    for law in (", *(f"        {law}," for law in laws), "    ):"]
-    body += [f"        yield Claim(law, module, inputs, name={json.dumps(name)})"]
+    body += [f"        yield Claim(law, module, inputs, name={quoted})"]
     return "\n".join([*head, *body, ""])
 
 
