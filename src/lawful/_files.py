@@ -36,6 +36,8 @@ _NO_FILES = {
 }
 MAX_FILES = 1_000_000
 """Maximum number of files and folders below a folder."""
+MAX_DEPTH = 100
+"""Maximum number of nested folders."""
 _UNKNOWN_MEMORY = 2**33
 """Memory in bytes where the system does not tell."""
 
@@ -136,13 +138,24 @@ def list_folder(folder: Path, *, root: Path | None = None) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
+def _walk(folder: Path, root: Path | None) -> Iterator[tuple[Path, str, str]]:
+    """Yields the folder, the name and the kind of everything inside a folder."""
+    pending = [(folder, 1)]
+    while pending:
+        parent, depth = pending.pop()
+        if depth > MAX_DEPTH:
+            raise ValueError(f"{quote(folder)} has folders nested more than {MAX_DEPTH} deep, the maximum")
+        for name, kind in list_folder(parent, root=root).items():
+            yield parent, name, kind
+            if kind == "folder":
+                pending.append((parent / name, depth + 1))
+
+
 def refuse_links(folder: Path) -> None:
     """Raises a ValueError if there is a link anywhere inside a folder."""
-    for name, kind in list_folder(folder).items():
+    for parent, name, kind in _walk(folder, folder):
         if kind == "link":
-            raise _link_error(folder / name)
-        if kind == "folder":
-            refuse_links(folder / name)
+            raise _link_error(parent / name)
 
 
 def create_folder(folder: Path, *, root: Path | None = None) -> None:
@@ -341,15 +354,13 @@ def remove_folder(path: Path) -> None:
 
 def remove_unfinished(folder: Path, *, root: Path | None = None) -> None:
     """Removes files and folders whose writing a crash interrupted, at any depth."""
-    for name, kind in list_folder(folder, root=root).items():
+    for parent, name, kind in _walk(folder, root):
         if name.endswith(UNFINISHED):
-            with pin_folder(folder, root=root) as path:
+            with pin_folder(parent, root=root) as path:
                 if kind == "folder":
                     shutil.rmtree(path / name, ignore_errors=True)
                 else:
                     (path / name).unlink(missing_ok=True)
-        elif kind == "folder":
-            remove_unfinished(folder / name, root=root)
 
 
 def fsync_file(path: Path) -> None:

@@ -190,6 +190,16 @@ def test_resuming_removes_what_a_crash_left(run, folder):
     assert not list(run.path.rglob("*.unfinished"))
 
 
+def test_folders_nested_too_deep_are_refused(run, capsys):
+    (run.path / "samples" / Path(*"a" * 100)).mkdir(parents=True)
+    with pytest.raises(ValueError, match="has folders nested more than 100 deep, the maximum"):
+        _files.refuse_links(run.path)
+    with pytest.raises(ValueError, match="has folders nested more than 100 deep, the maximum"):
+        _files.remove_unfinished(run.path, root=run.root)
+    assert main(["runs", "--verify", str(run.path)]) == 1
+    assert "nested more than 100 deep" in capsys.readouterr().out
+
+
 def test_names_in_a_checkpoint_are_quoted(run, capsys):
     step = run.checkpoints.steps()[-1]
     (run.checkpoints.path(step) / "x\n2026-01-01  forged\x1b[31m").write_text("")

@@ -8,10 +8,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
-from lawful._files import MAX_FILES, check_memory, format_bytes, open_file
-
-_MAX_DEPTH = 100
-"""Maximum number of nested folders."""
+from lawful._files import MAX_DEPTH, MAX_FILES, check_memory, format_bytes, open_file
 
 
 def open_text(
@@ -101,7 +98,7 @@ def walk_folder(folder: str | Path, *, suffixes: Collection[str] = ()) -> Folder
         suffixes: File suffixes in lower case; by default all.
 
     Raises:
-        ValueError: If the folder has more than `MAX_FILES` entries, or folders nested deeper than `_MAX_DEPTH`.
+        ValueError: If the folder has more than `MAX_FILES` entries, or folders nested deeper than `MAX_DEPTH`.
     """
     folder = Path(folder)
     root = os.path.realpath(folder)
@@ -124,8 +121,8 @@ def walk_folder(folder: str | Path, *, suffixes: Collection[str] = ()) -> Folder
                 elif not is_folder:
                     found.files.append(path)
                 elif not entry.is_symlink():
-                    if depth >= _MAX_DEPTH:
-                        raise ValueError(f"{folder} has folders nested more than {_MAX_DEPTH} deep, the maximum")
+                    if depth >= MAX_DEPTH:
+                        raise ValueError(f"{folder} has folders nested more than {MAX_DEPTH} deep, the maximum")
                     pending.append((path, depth + 1))
     found.files.sort()
     found.links.sort()
