@@ -127,15 +127,17 @@ def check_fitted(certificate, layers, source, expression, roundoff):
 def compare(f, x, line, claim):
     """Bounds the difference between f and a line between each two points, and the range of f.
 
-    It halves a cell if the second derivative is too large for the claim there.
+    It halves a cell if the second derivative is too large for the claim there, or there is a kink, a jump or a pole.
     """
     curvature = f.diff(*f.free_symbols, 2) if f.free_symbols else f * 0
+    parts = [part for part in sympy.preorder_traversal(f) if may_be_singular(part)]
     at = lru_cache(None)(lambda u: enclose(f, u, u))
     cells, distance, ranges = list(zip(pairwise(x), pairwise(line), strict=True)), 0, []
     while cells:
         (a, b), (start, stop) = cells.pop()
         (low, high), ends = enclose(f, a, b), at(a) + at(b)
-        bend = (b - a) ** 2 / 8 * max(map(abs, enclose(curvature, a, b)))
+        is_smooth = not any(is_singular(part, a, b) for part in parts)
+        bend = (b - a) ** 2 / 8 * max(map(abs, enclose(curvature, a, b))) if is_smooth else Fraction(10**300)
         gap = max(abs(value - y) for value, y in zip(ends, (start, start, stop, stop), strict=True))
         bound = min(gap + bend, max(high - min(start, stop), max(start, stop) - low))
         if gap <= claim < bound and b - a > (x[-1] - x[0]) / 2**40:
@@ -171,10 +173,26 @@ def parse(text, symbols):
     return sympy.sympify(text, locals=names, rational=True)
 
 
+def may_be_singular(part):
+    """Whether a function is not smooth where its argument is 0. SymPy's derivative of sqrt(u^2) does not show that."""
+    return part.func in (Absolute, log) or (part.is_Pow and not (part.exp.is_Integer and part.exp > 0))
+
+
+def is_singular(part, a, b):
+    """Whether the argument of a function may be 0 from a to b. The ends of a cell may be kinks."""
+    v = evaluate(part.args[0], interval(a, b))
+    return v.a < 0 < v.b if part.func is Absolute else v.a <= 0 <= v.b
+
+
+def interval(a, b):
+    """Returns the interval from a to b, rounded outward."""
+    low, high = (iv.mpf(end.numerator) / end.denominator for end in (a, b))
+    return iv.mpf([low.a, high.b])
+
+
 def enclose(f, a, b):
     """Returns fractions below and above the values of an expression from a to b."""
-    low, high = (iv.mpf(end.numerator) / end.denominator for end in (a, b))
-    values = evaluate(f, iv.mpf([low.a, high.b]))
+    values = evaluate(f, interval(a, b))
     slack = Fraction(1, 2**100)  # for numbers that are too small for a float; a range of 1e300 passes nowhere
     return Fraction(max(-1e300, float(values.a))) - slack, Fraction(min(1e300, float(values.b))) + slack
 
@@ -202,7 +220,7 @@ def rising(function):
 
 class Sign(sympy.Function):
     def fdiff(self, argindex=1):
-        return Jump(self.args[0])
+        return sympy.Integer(0)
 
 
 class Absolute(sympy.Function):
@@ -221,7 +239,7 @@ class Absolute(sympy.Function):
         return Sign(self.args[0])
 
 
-U, Jump = sympy.Symbol("u"), sympy.Function("Jump")
+U = sympy.Symbol("u")
 FUNCTIONS = {
     **{"sin": sin, "cos": cos, "exp": exp, "log": log, "sqrt": sympy.sqrt, "tanh": tanh, "erf": erf, "abs": Absolute},
     **{"pi": sympy.pi, "e": sympy.E, "tan": lambda u: sin(u) / cos(u)},
@@ -237,7 +255,6 @@ INTERVALS = {
     **{sin: iv.sin, cos: iv.cos, exp: iv.exp, log: lambda v: iv.log(domain(v)), Absolute: abs},
     **{tanh: rising(mp.tanh), erf: rising(mp.erf), type(sympy.pi): lambda: iv.pi, type(sympy.E): lambda: iv.e},
     Sign: lambda v: iv.mpf([-1 if v.a < 0 else 1, -1 if v.b <= 0 and v.a < 0 else 1]),
-    Jump: lambda v: iv.mpf(["-inf", "inf"] if v.a < 0 < v.b else 0),
 }
 
 

@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from fractions import Fraction
 from hashlib import sha256
 
 import pytest
@@ -207,6 +208,15 @@ def test_a_signal_is_not_counted_twice(folders, tmp_path):
     twice = {**signal, "terms": [*signal["terms"], *signal["terms"]]}
     with pytest.raises(ValueError, match="two terms must not read the same signal"):
         replace(found, layers=(*layers, (twice,))).check(network)
+
+
+@pytest.mark.parametrize("text", ["sqrt(u^2)", "sqrt(u^2)/u", "(u^2)^1.5/u^2", "abs(u)"])
+def test_a_kink_that_the_derivative_does_not_show_is_found(text):
+    """SymPy simplifies the second derivative of sqrt(u^2) to 0."""
+    function = checker.parse(text, [checker.U])
+    ends = [sum(checker.enclose(function, x, x)) / 2 for x in (Fraction(-1), Fraction(1))]
+    distance, _, _ = checker.compare(function, [Fraction(-1), Fraction(1)], ends, Fraction(0))
+    assert distance > 0.99
 
 
 def test_names_of_variables_run_no_code(folders, tmp_path, monkeypatch):
