@@ -129,9 +129,8 @@ class Tags(HTMLParser):
         if tag in ("iframe", "object", "embed", "base", "form"):
             self.found.append(tag)
         for name, value in attributes:
-            address = "".join(
-                c for c in value or "" if c > " "
-            ).lower()  # browsers ignore spaces and control characters
+            # browsers ignore spaces and control characters
+            address = "".join(c for c in value or "" if c > " ").lower()
             if name.startswith("on") or name == "srcdoc" or (name in ADDRESSES and address.startswith("javascript:")):
                 self.found.append(f"{tag} {name}={value}")
             if tag == "script" and name == "src":
