@@ -67,7 +67,8 @@ def test_a_reader_that_leaves_is_no_internal_error(command, monkeypatch, capsys)
         raise BrokenPipeError
 
     discarded = []
-    monkeypatch.setattr(sys.modules["lawful.cli"], command, close)
+    monkeypatch.setattr(sys.modules["lawful.cli"], "train", close)
+    monkeypatch.setitem(sys.modules["lawful.cli"]._COMMANDS, command, close)
     monkeypatch.setattr(sys.modules["lawful.cli"], "discard_output", lambda: discarded.append(True))
     assert main([command]) == 2
     assert discarded

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -61,6 +63,20 @@ def test_resumed_run_equals_an_uninterrupted_one(tmp_path, stop_at):
     assert again.results["test error"] == whole.results["test error"]
     figures = [(r.figures / "error over epochs.png").read_bytes() for r in (whole, again)]
     assert figures[0] == figures[1]
+
+
+def test_without_metrics_the_errors_are_those_of_the_final_models(tmp_path):
+    recipe = tiny()
+    run = train(recipe, output_dir=tmp_path)
+    expected = run.results["test error"]
+    (run.path / "metrics.jsonl").rename(run.path / "moved")
+    assert recipe.finish(run, replace(recipe.setup(), model=loaded(recipe, run)))["test error"] == expected
+
+
+def loaded(recipe, run):
+    model = recipe.build_model({})
+    model.load_state_dict(run.weights())
+    return model.eval()
 
 
 def test_find_double_descent():

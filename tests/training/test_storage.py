@@ -1,8 +1,10 @@
 import json
 import math
+import os
 
 import pytest
 
+from lawful import _files
 from lawful.training.storage import _MetricsLog, _read_metrics
 
 
@@ -17,6 +19,13 @@ def test_metrics_round_trip_with_null_for_nan(tmp_path):
     found = list(_read_metrics(path))
     assert [(line["step"], line["loss"]) for line in found] == [(1, 0.1), (2, None)]
     assert found[0]["odd"] is None
+
+
+def test_the_name_of_a_new_file_is_on_the_disk(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(_files, "fsync_folder", lambda path: synced.append(os.path.realpath(path)))
+    _MetricsLog(tmp_path / "metrics.jsonl").close()
+    assert synced == [os.path.realpath(tmp_path)]
 
 
 def test_resuming_removes_later_lines(tmp_path):

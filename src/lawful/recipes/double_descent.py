@@ -121,6 +121,9 @@ class DoubleDescentRecipe(OptimizationConfig, Recipe[NoisySplits]):
     def finish(self, run: Run, setup: TrainingSetup[NoisySplits]) -> Mapping[str, Any]:
         """Plots the errors over model size and epochs, and returns the final errors."""
         lines = [line for line in run.metrics if f"validation/{self._labels[0]}/test error" in line]
+        if not lines:  # the file of metrics was lost or moved away
+            last = self._evaluate(setup.model, setup.data)
+            lines = [{"step": setup.steps, **{f"validation/{key}": error for key, error in last.items()}}]
         errors = {part: self._error_table(lines, part) for part in ("train error", "test error")}
         members = setup.model.get_submodule("members")
         sizes = [sum(p.numel() for p in member.parameters()) for member in members.children()][: len(self.widths)]

@@ -29,11 +29,9 @@ class _MetricsLog:
     """
 
     def __init__(self, path: Path, *, step: int = 0, seconds: float = 0.0, root: Path | None = None) -> None:
-        self._crc = 0
-        if os.path.lexists(path):
-            text = _format_lines(_read_metrics(path, root=root, up_to=step))
-            self._crc = int(text[-11:-3], 16) if text else 0
-            write_file(path, text, root=root)
+        text = _format_lines(_read_metrics(path, root=root, up_to=step))
+        self._crc = int(text[-11:-3], 16) if text else 0
+        write_file(path, text, root=root)  # also a new file, whose name is then on the disk
         self._file = io.TextIOWrapper(open_append(path, root=root), encoding="utf-8")
         self._flushed = time.monotonic()
         self._start = self._flushed - seconds
