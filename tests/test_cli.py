@@ -304,3 +304,8 @@ def test_the_list_of_commands_has_a_line_each(capsys):
 def test_a_misspelled_command(capsys):
     assert main(["chek", "module.py"]) == 4
     assert "there is no command chek: did you mean check? See lawful --help" in capsys.readouterr().err
+
+
+def test_a_null_character_in_an_argument(capsys):
+    assert main(["runs", "a\0b"]) == 4
+    assert capsys.readouterr().err == "lawful: error: an argument contains a NUL character\n"

@@ -63,6 +63,12 @@ def test_metrics_of_a_table_do_not_depend_on_the_units_of_its_columns(tmp_path):
     assert found[0]["Fréchet distance"] < 2
 
 
+def test_equal_observations_have_a_discrepancy():
+    x = torch.zeros(3, 2)
+    assert gan._mmd(x, x) == 0
+    assert gan._mmd(x + 1, x) > 1
+
+
 def test_kl_over_modes_is_omitted_if_no_sample_is_near_a_mode(tmp_path):
     recipe = GANRecipe(steps=2, **TRAINER, data="ring", num_samples=50)  # all samples are near the middle
     found = train(recipe, output_dir=tmp_path).results["test"]

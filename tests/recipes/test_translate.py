@@ -48,8 +48,13 @@ def test_the_parts_are_disjoint_and_the_results_are_of_the_test(shared):
 def test_generation_takes_beams_and_needs_a_prompt(shared):
     assert isinstance("".join(generate_from_run(shared, "12")), str)
     assert isinstance("".join(generate_from_run(shared, "12", num_beams=2, max_new_tokens=5)), str)
-    with pytest.raises(ValueError, match="needs a prompt"):
+    with pytest.raises(ValueError, match="expected a text to translate"):
         list(generate_from_run(shared, ""))
+
+
+def test_a_text_that_is_too_long_is_refused(shared):
+    with pytest.raises(ValueError, match=r"has 10,001 tokens, at most 10,000 are supported: translate it in parts"):
+        load(shared).translate("1" * 10_001)
 
 
 def test_evaluation_and_generation_use_one_limit_from_the_training_targets(tmp_path, monkeypatch):

@@ -52,6 +52,9 @@ def _run(args: list[str]) -> int:
     if args == ["--version"]:
         print(f"lawful {version('lawful')}")
         return 0
+    if any("\0" in arg for arg in args):
+        say("error: an argument contains a NUL character")
+        return USAGE
     if args[:1] == ["train"]:  # its options depend on the recipe
         return train(args[1:])
     if args[:1] == ["approximate"] and args[1:2] != ["-h"] and args[1:] and re.match("-[^-]", args[1]):

@@ -310,8 +310,10 @@ def _evaluate(model: nn.Module, splits: GenerativeSplits) -> dict[str, float]:
 
 
 def _mmd(x: Tensor, data: Tensor) -> float:
+    """Maximum mean discrepancy of standardized samples and observations."""
     rows = data.flatten(1)
-    return mmd(x.flatten(1), rows, kernel=partial(gaussian_kernel, width=median_width(rows) / 4))
+    width = median_width(rows) if bool((rows != rows[0]).any()) else 1.0
+    return mmd(x.flatten(1), rows, kernel=partial(gaussian_kernel, width=width / 4))
 
 
 def _sample_metrics(

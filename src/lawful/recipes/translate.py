@@ -102,7 +102,13 @@ class Translator(EncoderDecoder):
     def _encode(self, text: str) -> list[int]:
         if not text:
             raise ValueError("expected a text to translate, got an empty string")
-        return self.tokenizer.encode(text)
+        tokens = self.tokenizer.encode(text)
+        if len(tokens) > _MAX_LENGTH:
+            raise ValueError(
+                f"a text to translate has {len(tokens):,} tokens, at most {_MAX_LENGTH:,} are supported: "
+                "translate it in parts"
+            )
+        return tokens
 
     def _decode(self, row: Sequence[int]) -> str:
         return self.tokenizer.decode(_until_end(row, SpecialTokens(self.tokenizer.vocab_size)))
@@ -290,9 +296,7 @@ class TranslateRecipe(DecoderConfig, TransformerOptimizationConfig, EvaluationCo
     ) -> Iterator[str]:
         """Translates a prompt, greedily by default."""
         translator = _as_translator(model)
-        if not prompt:
-            raise ValueError("translation needs a prompt, got an empty string")
-        source, limit = tokenizer.encode(prompt), request.max_new_tokens or translator.max_new_tokens
+        source, limit = translator._encode(prompt), request.max_new_tokens or translator.max_new_tokens
         if request.num_beams > 1:
             output = translator._search(source, request.num_beams, limit, sampling=request.sampling, seed=request.seed)
         else:
