@@ -309,3 +309,9 @@ def test_a_misspelled_command(capsys):
 def test_a_null_character_in_an_argument(capsys):
     assert main(["runs", "a\0b"]) == 4
     assert capsys.readouterr().err == "lawful: error: an argument contains a NUL character\n"
+
+
+def test_an_empty_target_is_not_the_whole_library(capsys):
+    for target in ("", " "):
+        assert main(["check", target]) == 4
+        assert f"no module named {target!r} (a target is" in capsys.readouterr().err

@@ -49,7 +49,7 @@ def _task_groups(request: dict[str, Any]) -> Iterator[tuple[int, list[CheckTask]
     if name is not None and ":" in name:
         yield 0, list(_tasks_of_target(request))
         return
-    module = targets.import_target(name or "lawful")
+    module = targets.import_target("lawful" if name is None else name)
     if request["laws"] or request["inputs"]:
         raise UsageError(f"--law and --input need a single target, such as {name or 'package.module'}:Name")
     for group, (home, function) in enumerate(targets.find_claims(module)):

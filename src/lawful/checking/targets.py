@@ -80,7 +80,8 @@ def import_target(text: str) -> ModuleType:
     except Exception as error:  # a parent package raised
         raise TargetError(f"importing {text} raised {type(error).__name__}: {error}") from error
     if found is None:
-        raise UsageError(f"no module named {text} (a target is package.module:Name or path/file.py:Name)")
+        shown = text if text.strip() else repr(text)
+        raise UsageError(f"no module named {shown} (a target is package.module:Name or path/file.py:Name)")
     return _import(text, lambda: importlib.import_module(text))
 
 
