@@ -46,7 +46,7 @@ def test_killed_torchrun(tmp_path):
 def kill_torchrun(folder, *, kills, seed):
     """Kills a training with two processes at random moments, and resumes it each time."""
     draw, options = random.Random(seed), ["--threads", "1", "--law-cases", "0", "--checkpoint-every", "3"]
-    begin = ["regress", "--data", "diabetes", "--model", "mlp", "--steps", "60", *options]
+    begin = ["regress", "--data", "diabetes", "--model", "mlp", "--steps", "600", *options]
 
     def start(*words):
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -60,7 +60,7 @@ def kill_torchrun(folder, *, kills, seed):
     while done < kills:
         while process.poll() is None and not list(run.glob("state/step-*")):
             time.sleep(0.02)
-        time.sleep(draw.uniform(0, 2))
+        time.sleep(draw.uniform(0, 10))  # starting takes a part of it
         if process.poll() is None:
             workers = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
             for pid in (process.pid, *map(int, workers)):
