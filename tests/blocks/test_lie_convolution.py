@@ -82,3 +82,13 @@ def test_learned_generators_are_not_translations():
 def test_errors(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("rank", [None, 2])
+def test_the_scale_at_the_start_does_not_depend_on_the_number_of_points(rank):
+    scales = []
+    for n in (16, 256):
+        layer = LConv(1, 1, num_points=n, num_generators=20, rank=rank)
+        full = layer.full if rank is None else layer.left @ layer.right.mT
+        scales.append(float(full.detach().std() * n))
+    assert scales == pytest.approx([1, 1], rel=0.2)

@@ -111,3 +111,9 @@ def test_errors():
     with pytest.raises(ValueError, match="areas must be positive: remove vertices without faces"):
         layer(torch.zeros(12, 2).double(), laplacian, 0 * areas)
     assert repr(MeshConv(2, 3, order=1)) == "MeshConv(2, 3, order=1)"
+
+
+def test_the_weights_at_the_start_keep_the_variance():
+    weight = MeshConv(40, 50, order=4).weight.detach()
+    assert float(weight.square().sum((0, 1)).mean()) == pytest.approx(1, rel=0.1)
+    assert float(weight.abs().max()) <= (3 / 200) ** 0.5

@@ -267,6 +267,11 @@ def test_the_checker_refutes_a_wrong_network():
 # ---------------------------------------------------------------- behavior
 
 
+def test_values_follow_from_slopes():
+    f = PiecewiseLinear.from_slopes([0, 2, Fraction(5, 2)], [-1, 3, -4, 1], value=1)
+    assert [f.exact(x) for x in (-1, 0, 1, 2, Fraction(5, 2), 3)] == [2, 1, 4, 7, 5, Fraction(11, 2)]
+
+
 def test_affine_functions():
     constant = compile_piecewise_linear([0, 1], [2, 2])
     assert constant[0].out_features == 0

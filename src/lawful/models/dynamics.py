@@ -302,4 +302,5 @@ def claims() -> Iterator[Claim]:
             rotations = equivariance(group=Orthogonal(3), axis=-1, input=(0, 1))
             yield Claim(rotations, model, inputs, name=name)
     linear, points = LinearDynamics(), shape("b n:2..4 3")
+    linear.weight.copy_(torch.tensor([1.0, 2.0, 3.0]))
     yield Claim(equivariance(group=Euclidean(3), axis=-1), lambda x: linear(x, 0 * x), points, name="LinearDynamics")

@@ -70,3 +70,10 @@ def test_the_importance_weighted_bound_converges_to_the_likelihood_under_the_uni
     found = model.iwae_estimate(patterns, num_samples=2000).value.exp()
     torch.testing.assert_close(found, truth.exp().mean(1), rtol=0.03, atol=0)
     assert (model.elbo_estimate(patterns, num_samples=200).value < found.log() + 0.02).all()
+
+
+def test_mean_variance_is_that_of_the_entries_of_the_matrices():
+    params = params_of((0.1, 0.1, 0.1), n=3)
+    matrices = SO3Latent().mean(params)
+    expected = (matrices - matrices.mean(0)).square().mean(0).sum()
+    torch.testing.assert_close(SO3Latent().mean_variance(params), expected[None])
