@@ -89,6 +89,27 @@ def test_inputs_are_not_changed():
     assert all(map(torch.equal, before, (h, x, v)))
 
 
+def test_radial_field_by_its_equations():
+    layer, (x, v) = RadialField(8).double(), torch.randn(2, 4, 3).double()
+    expected = []
+    for i in range(4):
+        force = torch.zeros(3).double()
+        for j in range(4):
+            if i != j:
+                distance = ((x[i] - x[j]).square().sum() + 0.01).log()
+                force = force + (x[i] - x[j]) * layer.weight(distance[None]).tanh() / 3
+        expected.append(layer.speed(v[i].square().sum().asinh()[None]) * v[i] + force)
+    moved, velocity = layer(x, velocity=v)
+    torch.testing.assert_close(velocity, torch.stack(expected))
+    torch.testing.assert_close(moved, x + velocity)
+
+
+def test_messages_of_another_width_than_the_features():
+    layer = EGNNLayer(4, hidden_dim=7, velocity=True)
+    h, x, v = layer(torch.randn(5, 4), torch.randn(5, 3), velocity=torch.randn(5, 3))
+    assert (h.shape, x.shape, v.shape) == ((5, 4), (5, 3), (5, 3))
+
+
 def test_one_point_moves_with_its_velocity_only():
     layer, h, x, v = EGNNLayer(4, velocity=True), torch.randn(1, 4), torch.randn(1, 3), torch.randn(1, 3)
     torch.testing.assert_close(layer(h, x, velocity=v)[1], x + layer.velocity(h) * v)

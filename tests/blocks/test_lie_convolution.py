@@ -14,6 +14,7 @@ def test_on_translations_it_is_a_circular_convolution(size, bias):
     conv = nn.Conv1d(3, 4, size, padding=size // 2, padding_mode="circular", bias=bias)
     x = torch.randn(2, 3, 9)
     torch.testing.assert_close(conv_to_lconv(conv, 9)(x.mT).mT, conv(x))
+    assert (conv_to_lconv(conv, 9).bias is not None) == bias
 
 
 def test_every_lconv_of_shifts_is_a_circular_convolution():

@@ -117,3 +117,11 @@ def test_the_weights_at_the_start_keep_the_variance():
     weight = MeshConv(40, 50, order=4).weight.detach()
     assert float(weight.square().sum((0, 1)).mean()) == pytest.approx(1, rel=0.1)
     assert float(weight.abs().max()) <= (3 / 200) ** 0.5
+
+
+def test_the_bias_is_added():
+    layer, x = MeshConv(2, 3), torch.randn(6, 2)
+    before = intrinsic(layer, x, FLAT)
+    with torch.no_grad():
+        layer.bias.copy_(torch.tensor([1.0, 2.0, 3.0]))
+    torch.testing.assert_close(intrinsic(layer, x, FLAT), before + torch.tensor([1.0, 2.0, 3.0]))
