@@ -93,3 +93,9 @@ def test_the_scale_at_the_start_does_not_depend_on_the_number_of_points(rank):
         full = layer.full if rank is None else layer.left @ layer.right.mT
         scales.append(float(full.detach().std() * n))
     assert scales == pytest.approx([1, 1], rel=0.2)
+
+
+def test_the_weights_at_the_start_are_centered_and_keep_the_variance():
+    weight = LConv(40, 50, num_points=5, num_generators=3).weight.detach()
+    assert float(weight.mean().abs()) < 0.01
+    assert float(weight.square().sum((0, 1)).mean()) == pytest.approx(1, rel=0.1)
