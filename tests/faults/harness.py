@@ -16,7 +16,7 @@ def run_harness(name, folder, *options):
         env={**os.environ, "PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=3600,
+        timeout=7200,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
